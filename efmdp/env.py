@@ -1,0 +1,221 @@
+"""The Fetch suite: B simulations of a task, stepped together by MuJoCo's thread pool."""
+
+import mujoco
+import numpy as np
+from mujoco.batch import Batch, SimulationError
+
+from efmdp.entities import OBJECTIVES, Array, EntityDims, EntityEnv, EntityObs
+from efmdp.layout import sample_layout
+from efmdp.scene import CUBE_REST_HEIGHT, GRIPPER_QUATERNION, TABLE_TOP, Profile, SceneModel, build_scene
+from efmdp.tasks import Task
+
+FETCH_DIMS = EntityDims(agent=10, entity=16, goal=3, action=4)
+REACH_PER_STEP = 0.05  # metres that a full action moves the hand's target, per axis
+FINGER_ACTION = 3
+
+# The entity vector: a switch puts its angle where a cube has its position, so that the first three numbers are always
+# what the subgoal speaks of; its base goes where a cube has its velocity.
+POSITION, RELATIVE, EULER, VELOCITY, SPIN = (slice(i, i + 3) for i in range(0, 15, 3))
+ANGLE, IS_SWITCH = 0, 15
+
+_POSITIONS_AND_VELOCITIES = int(mujoco.mjtStage.mjSTAGE_VEL)
+_NOTHING = int(mujoco.mjtStage.mjSTAGE_NONE)
+
+
+class FetchEnv(EntityEnv):
+    """`FetchEnv(parse_task("3-Push"), num_envs=16)`. A mixture holds one batch of simulations per member."""
+
+    def __init__(
+        self, task: Task, num_envs: int = 1, profile: Profile = "fast", seed: int = 0, num_threads: int = 0
+    ) -> None:
+        super().__init__(num_envs, task.entities, FETCH_DIMS, OBJECTIVES[task.reward], seed)
+        self.task = task
+        self.profile = profile
+        self._members = [
+            _Simulations(
+                build_scene(scene, collisions=task.collisions, gripper=task.gripper, profile=profile),
+                num_envs,
+                num_threads,
+                task.gripper,
+            )
+            for scene in task.scenes
+        ]
+        self._member_horizons = np.array([scene.horizon for scene in task.scenes])
+        self.member = np.zeros(num_envs, np.int64)  # which scene of a mixture each slot plays
+        self._goals = np.zeros((num_envs, task.entities, FETCH_DIMS.goal), np.float32)
+        self.reset()
+
+    @property
+    def horizons(self) -> Array:
+        return self._member_horizons[self.member]
+
+    def achieved(self, entities: Array) -> Array:
+        return entities[..., POSITION]
+
+    def observe(self) -> EntityObs:
+        agent = np.zeros((self.num_envs, FETCH_DIMS.agent), np.float32)
+        entities = np.zeros((self.num_envs, self.num_entities, FETCH_DIMS.entity), np.float32)
+        for simulations, slots in self._playing():
+            simulations.observe(slots, agent, entities)
+        return EntityObs(agent, entities, self._goals.copy())
+
+    def exchangeable(self) -> Array:
+        """Cubes with cubes and switches with switches: they are different bodies."""
+        return self.observe().entities[..., IS_SWITCH].astype(np.int64)
+
+    def permute(self, order: Array) -> None:
+        self._goals = np.take_along_axis(self._goals, order[:, :, None], 1)
+        for simulations, slots in self._playing():
+            simulations.permute(slots, order[slots])
+
+    def simulation(self, slot: int) -> tuple[SceneModel, mujoco.MjData]:
+        """The scene that a slot plays and a copy of its data, to render or to look into."""
+        simulations = self._members[self.member[slot]]
+        return simulations.scene, simulations.batch.get_data(slot)
+
+    def _begin(self, ids: Array) -> None:
+        scenes = self.task.scenes
+        if len(scenes) > 1:
+            self.member[ids] = [self.rngs[i].integers(len(scenes)) for i in ids]
+        layouts = [sample_layout(self.task, scenes[self.member[i]], self.rngs[i]) for i in ids]
+        starts = np.array([layout.starts for layout in layouts])  # (n, N, 2)
+        self._goals[ids] = [layout.goals for layout in layouts]
+        for m, simulations in enumerate(self._members):
+            mine = self.member[ids] == m
+            if mine.any():
+                simulations.begin(ids[mine], starts[mine])
+
+    def _advance(self, actions: Array) -> Array:
+        failed = np.zeros(self.num_envs, bool)
+        for simulations, slots in self._playing():
+            failed[slots] = simulations.advance(slots, actions[slots])
+        return failed
+
+    def _playing(self) -> list[tuple["_Simulations", Array | slice]]:
+        """The members in play with their slots; all of them as a slice, so that reading them copies nothing."""
+        if len(self._members) == 1:
+            return [(self._members[0], slice(None))]
+        slots = [np.flatnonzero(self.member == m) for m in range(len(self._members))]
+        return [(simulations, s) for simulations, s in zip(self._members, slots, strict=True) if s.size]
+
+    def _save(self) -> dict[str, Array]:
+        rows = {f"state{m}": simulations.batch.state.copy() for m, simulations in enumerate(self._members)}
+        return {"member": self.member.copy(), "goals": self._goals.copy(), **rows}
+
+    def _restore(self, saved: dict[str, Array]) -> None:
+        self.member = saved["member"].copy()
+        self._goals = saved["goals"].copy()
+        for m, simulations in enumerate(self._members):
+            simulations.load(saved[f"state{m}"])
+
+
+class _Simulations:
+    """All simulations of one scene. `slots` selects some of them: indices, or a slice that means all."""
+
+    def __init__(self, scene: SceneModel, num_envs: int, num_threads: int, gripper: bool) -> None:
+        self.scene = scene
+        self.gripper = gripper
+        self.batch = batch = Batch(scene.model, num_envs, nthread=num_threads, persistent=True)
+        self.qpos, self.qvel, self.ctrl = batch.bind("qpos"), batch.bind("qvel"), batch.bind("ctrl")
+        self.hand_target = batch.bind("mocap_pos")[:, 0]
+        self.switch_bases = batch.bind("mocap_pos")[:, 1:]
+        self.xmat = batch.bind("xmat")
+        sensors = batch.bind("sensordata")
+        self.hand, self.grip, self.grip_velocity = sensors[:, 0:3], sensors[:, 3:6], sensors[:, 6:9]
+        self.warnings = batch.warning[:, :, 1].sum(1)
+        batch.reset()
+
+    def begin(self, ids: Array, starts: Array) -> None:
+        """Put the robot at its start and entities, switches first, at starts (n, N, 2)."""
+        scene, n = self.scene, len(ids)
+        self.batch.reset(ids, stage=_NOTHING)
+        qpos = np.tile(scene.start_qpos, (n, 1))
+        cubes = qpos[:, scene.cube_qpos].reshape(n, -1, 7)  # (n, C, 7), a copy
+        cubes[:, :, :2] = starts[:, scene.scene.switches :]
+        cubes[:, :, 2] = CUBE_REST_HEIGHT
+        qpos[:, scene.cube_qpos] = cubes.reshape(n, -1)
+        self.qpos[ids] = qpos
+        self.hand_target[ids] = scene.hand_start
+        self.batch.bind("mocap_quat")[ids, 0] = GRIPPER_QUATERNION
+        self.switch_bases[ids, :, :2] = starts[:, : scene.scene.switches]
+        self.switch_bases[ids, :, 2] = TABLE_TOP
+        self._look(ids)
+
+    def advance(self, slots: Array | slice, actions: Array) -> Array:
+        """Run one control step; returns which of the slots blew up. MuJoCo only counts a warning for those."""
+        scene = self.scene
+        self.hand_target[slots] = self.hand[slots] + REACH_PER_STEP * actions[:, :3]
+        if self.gripper:
+            opening = actions[:, FINGER_ACTION, None]
+            self.ctrl[slots] = self.qpos[slots][:, scene.finger_qpos] + opening
+        elif scene.finger_qpos.size:  # held closed
+            self.qpos[:, scene.finger_qpos] = 0
+            self.qvel[:, scene.finger_qvel] = 0
+        ids = None if isinstance(slots, slice) else slots
+        broken = np.zeros(len(self.warnings), bool)
+        try:
+            self.batch.step(ids, nstep=scene.substeps, stage=_POSITIONS_AND_VELOCITIES)
+        except SimulationError as error:
+            broken[error.ids] = True
+        warnings = self.batch.warning[:, :, 1].sum(1)
+        broken |= warnings > self.warnings
+        self.warnings = warnings
+        return broken[slots]
+
+    def observe(self, slots: Array | slice, agent: Array, entities: Array) -> None:
+        """Write the features of the slots into agent (B, U) and entities (B, N, E), which are zero."""
+        scene, dt = self.scene, self.scene.control_dt
+        qpos, qvel, grip = self.qpos[slots], self.qvel[slots], self.grip[slots]
+        grip_velocity = self.grip_velocity[slots] * dt
+        agent[slots, 0:3] = grip
+        agent[slots, 5:8] = grip_velocity
+        if scene.finger_qpos.size:
+            agent[slots, 3:5] = qpos[:, scene.finger_qpos]
+            agent[slots, 8:10] = qvel[:, scene.finger_qvel] * dt
+
+        count = scene.scene.switches
+        if count:
+            bases = self.switch_bases[slots]  # (B, S, 3)
+            entities[slots, :count, ANGLE] = qpos[:, scene.switch_qpos]
+            entities[slots, :count, RELATIVE] = bases - grip[:, None]
+            entities[slots, :count, VELOCITY] = bases
+            entities[slots, :count, IS_SWITCH] = 1
+        if scene.scene.cubes:
+            n = len(qpos)
+            position = qpos[:, scene.cube_qpos].reshape(n, -1, 7)[:, :, :3]  # (B, C, 3)
+            velocity = qvel[:, scene.cube_qvel].reshape(n, -1, 6) * dt  # (B, C, 6)
+            rotation = self.xmat[slots, scene.cube_bodies].reshape(n, -1, 3, 3)  # (B, C, 3, 3)
+            entities[slots, count:, POSITION] = position
+            entities[slots, count:, RELATIVE] = position - grip[:, None]
+            entities[slots, count:, EULER] = _euler(rotation)
+            entities[slots, count:, VELOCITY] = velocity[:, :, :3] - grip_velocity[:, None]
+            entities[slots, count:, SPIN] = np.einsum("bcij,bcj->bci", rotation, velocity[:, :, 3:])
+
+    def permute(self, slots: Array | slice, order: Array) -> None:
+        """order (n, N) keeps switches among switches; only exact right after a reset, when nothing moves yet."""
+        scene, switches = self.scene, self.scene.scene.switches
+        ids = np.arange(len(self.qpos))[slots]
+        among_switches, among_cubes = order[:, :switches], order[:, switches:] - switches
+        self.switch_bases[ids] = np.take_along_axis(self.switch_bases[ids], among_switches[:, :, None], 1)
+        cubes = self.qpos[ids, scene.cube_qpos].reshape(len(ids), -1, 7)
+        self.qpos[ids, scene.cube_qpos] = np.take_along_axis(cubes, among_cubes[:, :, None], 1).reshape(len(ids), -1)
+        self._look(ids)
+
+    def load(self, rows: Array) -> None:
+        self.batch.reset(stage=_NOTHING)
+        self.batch.state[:] = rows
+        self._look(None)
+
+    def _look(self, ids: Array | None) -> None:
+        """Make derived quantities current after the state was written."""
+        self.batch.forward(ids, stage=_POSITIONS_AND_VELOCITIES)
+        self.warnings = self.batch.warning[:, :, 1].sum(1)
+
+
+def _euler(rotation: Array) -> Array:
+    """Rotation matrices (..., 3, 3) to Euler angles (..., 3), in the convention of the Fetch environments."""
+    r = rotation
+    around_x = np.arctan2(-r[..., 1, 2], r[..., 2, 2])
+    around_y = np.arctan2(r[..., 0, 2], np.hypot(r[..., 1, 2], r[..., 2, 2]))
+    around_z = np.arctan2(-r[..., 0, 1], r[..., 0, 0])
+    return np.stack([around_x, around_y, around_z], -1)

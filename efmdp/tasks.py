@@ -1,0 +1,157 @@
+"""Task names and what they mean: `3-Push`, `2-Switch+2-Push`, `Push+Stack`, `2-Push|Stack`. Data only, no physics."""
+
+import difflib
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+Layout = Literal["paper", "wide"]
+RewardKind = Literal["sparse", "dense"]
+
+GRAMMAR = (
+    "a task is N-Push, N-Switch, N-Switch+M-Push, Stack or Push+Stack; "
+    "a mixture joins tasks with as many entities each by '|', as in 2-Switch|2-Push"
+)
+
+PUSH_STEPS = STACK_STEPS = 50
+SWITCH_STEPS = 20
+
+# Half-widths of the paper's square, which holds 6 entities comfortably, and of the largest rectangle around it that
+# stays on the table and within the arm's reach.
+PAPER_HALF = 0.15
+PAPER_CAPACITY = 6
+WIDE_LIMITS = (0.17, 0.28)
+WIDE_CAPACITY = int(WIDE_LIMITS[0] * WIDE_LIMITS[1] / PAPER_HALF**2 * PAPER_CAPACITY)
+
+
+class TaskError(ValueError):
+    """A task that cannot be; the message says why and what to ask for instead."""
+
+
+@dataclass(frozen=True)
+class Scene:
+    """What stands on the table in one episode."""
+
+    switches: int = 0
+    pushes: int = 0
+    stacks: int = 0
+
+    @property
+    def cubes(self) -> int:
+        """A stack always has two cubes; in Push+Stack the lower one must be pushed first."""
+        return 2 if self.stacks else self.pushes
+
+    @property
+    def entities(self) -> int:
+        return self.switches + self.cubes
+
+    @property
+    def horizon(self) -> int:
+        return SWITCH_STEPS * self.switches + PUSH_STEPS * self.pushes + STACK_STEPS * self.stacks
+
+    @property
+    def name(self) -> str:
+        if self.stacks:
+            return "Push+Stack" if self.pushes else "Stack"
+        parts = [f"{n}-{kind}" for n, kind in ((self.switches, "Switch"), (self.pushes, "Push")) if n]
+        return "+".join(parts)
+
+
+@dataclass(frozen=True)
+class Task:
+    """One scene, or a mixture from which every episode draws a scene uniformly."""
+
+    scenes: tuple[Scene, ...]
+    collisions: bool
+    """whether entities collide with each other"""
+    gripper: bool
+    """whether the fourth action moves the fingers; where not, they are held closed"""
+    layout: Layout = "paper"
+    reward: RewardKind = "sparse"
+
+    @property
+    def name(self) -> str:
+        return "|".join(scene.name for scene in self.scenes)
+
+    @property
+    def entities(self) -> int:
+        return self.scenes[0].entities
+
+    @property
+    def half_widths(self) -> tuple[float, float]:
+        """Half-widths in x and y of the area in which entities and goals lie."""
+        if self.layout == "paper" or self.entities <= PAPER_CAPACITY:
+            return PAPER_HALF, PAPER_HALF
+        area = PAPER_HALF**2 * self.entities / PAPER_CAPACITY  # the density of 6 entities in the paper's square
+        x = min(area**0.5, WIDE_LIMITS[0])
+        return x, area / x
+
+
+def parse_task(
+    name: str,
+    *,
+    collisions: bool | None = None,
+    gripper: bool | None = None,
+    layout: Layout = "paper",
+    reward: RewardKind = "sparse",
+) -> Task:
+    """The task of that name. Entity collisions and the gripper are on by default as soon as a member stacks.
+
+    >>> parse_task("2-Switch|2-Push").entities, parse_task("Push+Stack").collisions
+    (2, True)
+    """
+    for option, value, choices in (("layout", layout, ("paper", "wide")), ("reward", reward, ("sparse", "dense"))):
+        if value not in choices:
+            raise TaskError(f"unknown {option} {value!r}: choose {' or '.join(choices)}")
+    scenes = tuple(_parse_scene(part, name) for part in name.split("|"))
+    if len({scene.entities for scene in scenes}) > 1:
+        counts = ", ".join(f"{scene.name} has {scene.entities}" for scene in scenes)
+        raise TaskError(f"the tasks of a mixture need equally many entities: {counts}")
+    if len(set(scenes)) < len(scenes):
+        raise TaskError(f"{name!r} names a task twice: a mixture draws among different tasks")
+    capacity = PAPER_CAPACITY if layout == "paper" else WIDE_CAPACITY
+    entities = scenes[0].entities
+    if entities > capacity:
+        wider = f"; the 'wide' layout holds {WIDE_CAPACITY}" if layout == "paper" else ""
+        raise TaskError(f"{name} does not fit: the {layout!r} layout holds {capacity} entities, not {entities}{wider}")
+    stacking = any(scene.stacks for scene in scenes)
+    if stacking and not (gripper is not False and collisions is not False):
+        raise TaskError(f"{name} stacks: it needs the gripper and entity collisions")
+    return Task(
+        scenes,
+        collisions=stacking if collisions is None else collisions,
+        gripper=stacking if gripper is None else gripper,
+        layout=layout,
+        reward=reward,
+    )
+
+
+def _parse_scene(part: str, whole: str) -> Scene:
+    if part == "Stack":
+        return Scene(stacks=1)
+    if part == "Push+Stack":
+        return Scene(pushes=1, stacks=1)
+    match = re.fullmatch(r"(?:([1-9]\d{0,2})-Switch)?(\+)?(?:([1-9]\d{0,2})-Push)?", part)
+    if match is None or bool(match[2]) != bool(match[1] and match[3]) or not part:
+        raise TaskError(f"unknown task {whole!r}: {GRAMMAR}. Did you mean {_nearest(whole)!r}?")
+    return Scene(switches=int(match[1] or 0), pushes=int(match[3] or 0))
+
+
+def _nearest(name: str) -> str:
+    """The valid name most like this one, whatever its case and the order of its parts."""
+    known = PAPER_TASKS + tuple(f"{n}-Switch+{m}-Push" for n in range(1, 6) for m in range(1, 7 - n) if n != m)
+    spellings = {spelling: n for n in known for spelling in (n, "+".join(reversed(n.split("+"))))}
+
+    def likeness(spelling: str) -> float:
+        return difflib.SequenceMatcher(None, name.lower(), spelling.lower()).ratio()
+
+    return spellings[max(spellings, key=likeness)]
+
+
+# The tasks of the paper: what is trained and tested in its figures
+PUSH_FAMILY = tuple(f"{n}-Push" for n in range(1, 7))
+SWITCH_FAMILY = tuple(f"{n}-Switch" for n in range(1, 7))
+SWITCH_PUSH_FAMILY = tuple(f"{n}-Switch+{n}-Push" for n in range(1, 4))
+STACK_TASKS = ("Stack", "Push+Stack")
+MIXTURES = ("2-Switch|2-Push", "2-Push|Stack")
+PAPER_TASKS = PUSH_FAMILY + SWITCH_FAMILY + SWITCH_PUSH_FAMILY + STACK_TASKS + MIXTURES
