@@ -64,7 +64,7 @@ def aggregate(subrewards: Array, rule: Rule, has_goal: Array | None = None) -> A
         return np.where(has_goal.any(-1), best, 0).astype(subrewards.dtype)
     counted = np.where(has_goal, subrewards, 0)
     if rule == "mean":
-        return counted.sum(-1) / np.maximum(has_goal.sum(-1), 1)
+        return (counted.sum(-1) / np.maximum(has_goal.sum(-1), 1)).astype(subrewards.dtype)
     return aggregate(counted, rule)
 
 
@@ -83,18 +83,15 @@ class Objective:
         return distance <= self.threshold
 
     def reward(self, distance: Array, has_goal: Array | None = None) -> Array:
-        """(..., N) distances to (...) rewards. A NaN distance is an unmet subgoal, never a met one."""
-        if self.kind == "sparse":
-            subrewards = self.met(distance).astype(distance.dtype) - 1
-        else:
-            subrewards = -distance
+        """(..., N) distances to (...) rewards. A NaN distance never counts as met."""
+        subrewards = self.met(distance).astype(distance.dtype) - 1 if self.kind == "sparse" else -distance
         return aggregate(subrewards, self.rule, has_goal)
 
     def success(self, distance: Array, has_goal: Array | None = None) -> Array:
         met = self.met(distance)
         if self.rule == "any":
-            return (met if has_goal is None else met & has_goal).any(-1)
-        return (met if has_goal is None else met | ~has_goal).all(-1)
+            return np.any(met if has_goal is None else met & has_goal, axis=-1)
+        return np.all(met if has_goal is None else met | ~has_goal, axis=-1)
 
 
 OBJECTIVES = {"sparse": Objective("sparse", "all"), "dense": Objective("dense", "mean")}
@@ -115,8 +112,8 @@ class EntityEnv(ABC):
 
     A subclass provides the dynamics (the abstract methods); this class provides seeding, counting, validation, reward
     and saving. Slot i draws everything random from `self.rngs[i]`, so that what happens in a slot depends on its own
-    stream alone. Nothing resets by itself, except a simulation that failed: call `reset(ids)` for the slots that are
-    done.
+    stream alone. Nothing resets by itself: call `reset(ids)` for the slots that are truncated. A simulation that failed
+    is put at the start of a new episode, so that it can go on, and is reported as failed and truncated.
     """
 
     def __init__(self, num_envs: int, num_entities: int, dims: EntityDims, objective: Objective, seed: int = 0) -> None:

@@ -37,9 +37,7 @@ def sample_layout(task: Task, scene: Scene, rng: np.random.Generator) -> Episode
     return EpisodeLayout(starts, goals)
 
 
-def _scatter(
-    task: Task, rng: np.random.Generator, count: int, keep_clear: Array, not_at: Array | None = None
-) -> Array:
+def _scatter(task: Task, rng: np.random.Generator, count: int, keep_clear: Array, not_at: Array | None = None) -> Array:
     """`count` points (count, 2), each SEPARATION from the others and from keep_clear (K, 2), and more than the success
     threshold from not_at[i] (count, M, 2). A layout that paints itself into a corner is begun anew."""
     half = np.array(task.half_widths)

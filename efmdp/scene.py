@@ -147,13 +147,18 @@ def _load_robot() -> mujoco.MjSpec:
     """The robot, its table and floor, with the hand welded to a mocap body that the actions move."""
     package = importlib.util.find_spec("gymnasium_robotics")
     if package is None or package.origin is None:
-        raise ModuleNotFoundError("the Fetch robot comes with gymnasium-robotics: pip install gymnasium-robotics==1.4.2")
+        raise ModuleNotFoundError(
+            "the Fetch robot is part of gymnasium-robotics: pip install gymnasium-robotics==1.4.2"
+        )
     assets = pathlib.Path(package.origin).parent / "envs" / "assets" / "fetch"
     spec = mujoco.MjSpec.from_file(str(assets / "pick_and_place.xml"))
     spec.delete(spec.body("object0"))
     spec.delete(spec.body("floor0"))
     for geom in spec.body("robot0:mocap").geoms:
         geom.rgba = (0, 0, 0, 0)
+    for texture in spec.textures:
+        if int(texture.type) == int(mujoco.mjtTexture.mjTEXTURE_SKYBOX):
+            texture.rgb1, texture.rgb2 = (0.83, 0.87, 0.92), (0.96, 0.97, 0.99)
     (weld,) = spec.equalities
     weld.data = (0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 1, 1)  # hand and mocap coincide: no offset, identity rotation
     return spec
@@ -222,6 +227,7 @@ def _add_switch(spec: mujoco.MjSpec, index: int, collisions: bool) -> None:
     joint.range = (-SWITCH_RANGE, SWITCH_RANGE)
     joint.frictionloss = 1  # it stays where it is left
     joint.armature = 0.01
+    joint.solref_limit, joint.solimp_limit = (0.01, 1), (0.99, 0.999, 0.001, 0.5, 2)  # the hand cannot push it further
     lever.add_geom(
         type=mujoco.mjtGeom.mjGEOM_CAPSULE,
         fromto=(0, 0, 0, 0, 0, LEVER_LENGTH),

@@ -1,0 +1,41 @@
+"""Policies for sets of objects: the Entity-Factored MDP, the Fetch suite, and what learns on them.
+
+Importing this package registers its Gymnasium environments. Networks load torch only when they are asked for.
+"""
+
+import os
+import sys
+from importlib.metadata import version
+
+import gymnasium
+
+from efmdp.tasks import PAPER_TASKS
+
+__version__ = version("efmdp")
+
+if sys.platform == "linux" and not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
+    os.environ.setdefault("MUJOCO_GL", "egl")  # no screen: MuJoCo must be told before it is imported
+
+
+def gym_id(task: str) -> str:
+    """The Gymnasium id of a task; ids allow no `+` or `|`.
+
+    >>> gym_id("2-Switch+2-Push"), gym_id("2-Push|Stack")
+    ('efmdp/Fetch2Switch2Push-v1', 'efmdp/Fetch2PushOrStack-v1')
+    """
+    return f"efmdp/Fetch{task.replace('-', '').replace('+', '').replace('|', 'Or')}-v1"
+
+
+def _register() -> None:
+    ids: dict[str, dict[str, str]] = {"efmdp/Fetch-v1": {}} | {gym_id(task): {"task": task} for task in PAPER_TASKS}
+    for name, kwargs in ids.items():
+        # The environments truncate themselves, so that a mixture can give each episode its own length.
+        gymnasium.register(
+            name,
+            entry_point="efmdp.gym_env:FetchGymEnv",
+            vector_entry_point="efmdp.gym_env:FetchVectorEnv",
+            kwargs=kwargs,
+        )
+
+
+_register()

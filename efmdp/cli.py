@@ -1,0 +1,311 @@
+"""The command line."""
+
+import importlib
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import gymnasium
+import numpy as np
+import tyro
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn, track
+from rich.table import Table
+
+import efmdp
+from efmdp.conformance import CheckResult, check, check_gymnasium
+from efmdp.entities import EntityEnv
+from efmdp.env import FetchEnv
+from efmdp.render import Picture
+from efmdp.rollout import run_episodes
+from efmdp.scene import Profile
+from efmdp.scripted import Scripted
+from efmdp.tasks import GRAMMAR, PAPER_TASKS, Layout, RewardKind, Task, parse_task
+from efmdp.video import film_episodes, write_mp4
+
+console = Console()
+
+
+class UsageError(Exception):
+    """Something the user can mend; the message says what is wrong and what to do."""
+
+
+@dataclass
+class TaskOptions:
+    """What can be chosen about a task besides its name."""
+
+    collisions: bool | None = None
+    """whether entities collide with each other (default: where the task stacks)"""
+    reward: RewardKind = "sparse"
+    layout: Layout = "paper"
+    """paper: up to 6 entities in the paper's square; wide: up to 12 in a larger one"""
+    profile: Profile = "fast"
+    """physics: fast, or the reference it is measured against"""
+
+    def parse(self, name: str) -> Task:
+        return parse_task(name, collisions=self.collisions, layout=self.layout, reward=self.reward)
+
+
+def check_command(
+    task: tyro.conf.Positional[str],
+    options: Annotated[TaskOptions, tyro.conf.arg(name="")] = TaskOptions(),  # noqa: B008
+    num_envs: int = 16,
+    seed: int = 0,
+) -> int:
+    """Put an environment to the conformance check: permutation symmetry, rewards, seeds, values, Gymnasium's checker.
+
+    Args:
+        task: a task name such as 3-Push, or module:factory for your own, where factory(num_envs) makes an EntityEnv.
+        num_envs: environments checked side by side.
+        seed: of the episodes.
+    """
+    results: list[CheckResult]
+    if ":" in task:
+        results = check(_user_factory(task), num_envs=num_envs, seed=seed)
+    else:
+        parsed = options.parse(task)
+
+        def make(count: int) -> EntityEnv:
+            return FetchEnv(parsed, count, options.profile)
+
+        results = check(make, Scripted(num_envs), num_envs=num_envs, seed=seed)
+        kwargs: dict[str, Any] = {
+            "task": task,
+            "reward": options.reward,
+            "collisions": options.collisions,
+            "layout": options.layout,
+        }
+        results.append(check_gymnasium(lambda: gymnasium.make("efmdp/Fetch-v1", profile=options.profile, **kwargs)))
+    table = Table(title=f"{task}: is it an Entity-Factored MDP?")
+    for heading in ("check", "measured", "required", "ok"):
+        table.add_column(heading)
+    for result in results:
+        mark = "[green]yes[/]" if result.passed else "[bold red]NO[/]"
+        table.add_row(result.name, result.measured, result.requirement, mark)
+    console.print(table)
+    return 0 if all(result.passed for result in results) else 1
+
+
+def watch_command(
+    task: tyro.conf.Positional[str],
+    options: Annotated[TaskOptions, tyro.conf.arg(name="")] = TaskOptions(),  # noqa: B008
+    episodes: int = 3,
+    seed: int = 0,
+    out: Path | None = None,
+    width: int = 640,
+    height: int = 480,
+) -> int:
+    """Film the scripted controller at a task and write an mp4; with a screen, show a window as well.
+
+    Args:
+        task: a task name such as 2-Switch+2-Push.
+        episodes: how many to film, one after another.
+        seed: of the first episode.
+        out: the video (default: runs/watch/TASK.mp4).
+        width: of the video in pixels.
+        height: of the video in pixels.
+    """
+    parsed = options.parse(task)
+    if episodes < 1:
+        raise UsageError(f"--episodes is {episodes}: film at least one")
+    path = out or Path("runs") / "watch" / f"{task.replace('|', '-or-')}.mp4"
+    env = FetchEnv(parsed, 1, options.profile)
+    if os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"):
+        picture = Picture(env)
+        for episode in range(episodes):
+            run_episodes(env, Scripted(1), seed=seed + episode, watch=lambda _: picture.show())
+        picture.close()
+    frames, outcomes = film_episodes(env, Scripted(1), episodes, seed, width, height)
+    write_mp4(frames, path)
+    solved = sum(int(outcome.success_once[0]) for outcome in outcomes)
+    console.print(f"{path}: {len(frames)} frames, {solved} of {episodes} episodes of {parsed.name} solved")
+    return 0
+
+
+@dataclass
+class TrainDDPG:
+    """Train a policy with DDPG and hindsight experience replay. On a folder that holds this run already, go on."""
+
+    task: str
+    """such as 3-Push"""
+    network: Literal["deep-set", "deep-set-large", "self-attention", "mlp"] = "deep-set"
+    recipe: Literal["fast", "paper"] = "fast"
+    """fast: ours, for two cores; paper: every value of the paper's tables"""
+    seed: int = 0
+    out: Path | None = None
+    """the run's folder (default: runs/TASK-NETWORK-RECIPE-SEED)"""
+    epochs: int | None = None
+    """stop after so many epochs (default: the recipe's)"""
+    curriculum: bool = True
+    """fast recipe: begin with fewer entities where that helps"""
+    decay: Literal["fast", "slow"] = "fast"
+    """paper recipe: which of its two exploration schedules"""
+    max_entities: int | None = None
+    """mlp: room for so many entities, for tests with more than it is trained on"""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+
+
+@dataclass
+class TrainResume:
+    """Go on with a run from its newest checkpoint."""
+
+    run: tyro.conf.Positional[Path]
+    """the run's folder"""
+    epochs: int | None = None
+    """stop after so many epochs in all (default: the recipe's)"""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+
+
+def train_command(
+    how: tyro.conf.OmitSubcommandPrefixes[
+        tyro.conf.OmitArgPrefixes[
+            Annotated[TrainDDPG, tyro.conf.subcommand("ddpg")] | Annotated[TrainResume, tyro.conf.subcommand("resume")]
+        ]
+    ],
+) -> int:
+    """Train a policy, or go on with a run."""
+    from efmdp.recipes import fast, from_json, make_network, paper  # torch takes seconds to import
+    from efmdp.runs import Run
+    from efmdp.train import train_ddpg
+
+    if isinstance(how, TrainResume):
+        out = how.run
+        stored = Run(out).config() if out.is_dir() else None
+        if stored is None:
+            raise UsageError(f"there is no run at {out}: begin one with efmdp train ddpg --out {out}")
+        config = from_json(stored["config"])
+    else:
+        network = make_network(how.network, how.task, how.max_entities)
+        if how.recipe == "paper":
+            config = paper(how.task, network, how.seed, how.decay)
+        else:
+            config = fast(how.task, network, how.seed, how.curriculum)
+        name = f"{how.task}-{how.network}-{config.recipe}-{how.seed}".replace("|", "-or-")
+        out = how.out or Path("runs") / name
+    last = how.epochs or sum(stage.epochs for stage in config.stages)
+    with Progress(
+        TextColumn("{task.fields[now]}"),
+        BarColumn(),
+        TextColumn("epoch {task.fields[epoch]}/{task.fields[last]} · {task.fields[speed]} · {task.fields[success]}"),
+        TimeRemainingColumn(),
+        console=console,
+    ) as progress:
+        bar = progress.add_task(
+            "", total=last * config.rounds_per_epoch, now=config.task, epoch=0, last=last, speed="starting", success=""
+        )
+
+        def show(now: dict[str, Any]) -> None:
+            progress.update(
+                bar,
+                completed=now["epoch"] * config.rounds_per_epoch + now["round"],
+                now=now["task"],
+                epoch=now["epoch"],
+                speed=f"{now['steps_per_second']:,.0f} steps/s, {now['updates_per_second']:,.0f} updates/s",
+                success="" if now["success"] is None else f"success {now['success']:.0%}",
+            )
+
+        done = train_ddpg(config, out, how.epochs, report=show, warn=lambda text: console.print(f"[bold red]{text}[/]"))
+    if done:
+        console.print(f"{out}: done. Try: efmdp evaluate {out}")
+    else:
+        console.print(f"{out}: stopped after this round, everything is saved. Go on with: efmdp train resume {out}")
+    return 0
+
+
+def evaluate_command(
+    run: tyro.conf.Positional[Path],
+    task: str | None = None,
+    episodes: int = 500,
+    which: Literal["last", "best"] = "last",
+    seed: int = 0,
+    options: Annotated[TaskOptions, tyro.conf.arg(name="")] = TaskOptions(),  # noqa: B008
+) -> int:
+    """Success of a trained policy on test seeds, with 95 % intervals, on its own task or any other it can take.
+
+    Args:
+        run: a run's folder, or a policy file.
+        task: the task (default: the one it was trained on).
+        episodes: how many test episodes.
+        which: the run's last policy, or the one that was best on the selection seeds.
+        seed: test episodes differ from all training and selection episodes of the run with this seed.
+    """
+    from efmdp.evaluate import TEST, load_policy, play_episodes, stream_seed
+    from efmdp.stats import success_rate
+
+    policy = load_policy(run, which)
+    name = task or policy.about["task"]
+    env = FetchEnv(options.parse(name), min(episodes, 100), options.profile)
+    outcome = play_episodes(env, policy, episodes, stream_seed(seed, TEST))
+    console.print(f"{run} ({which}) on {name}, {episodes} episodes, {options.profile} physics")
+    for label, values in (("once", outcome.success_once), ("end", outcome.success_end)):
+        console.print(f"  success {label:5s} {success_rate(int(values.sum()), episodes)}")
+    entities = outcome.distance.size
+    console.print(f"  entities      {success_rate(round(outcome.solved.sum() * entities / episodes), entities)}")
+    return 0
+
+
+def tasks_command() -> int:
+    """List the paper's tasks with their sizes, horizons and Gymnasium ids."""
+    table = Table(title="the paper's tasks", caption=GRAMMAR)
+    for heading in ("task", "entities", "steps", "Gymnasium id"):
+        table.add_column(heading)
+    for name in PAPER_TASKS:
+        task = parse_task(name)
+        steps = " or ".join(str(scene.horizon) for scene in task.scenes)
+        table.add_row(name, str(task.entities), steps, efmdp.gym_id(name))
+    console.print(table)
+    return 0
+
+
+def demo_command(out: Path = Path("runs/demo"), episodes: int = 100) -> int:
+    """Solve 3-Push with the scripted controller: a success rate over many episodes and a film of three of them.
+
+    Args:
+        out: where the film goes.
+        episodes: how many episodes the success rate is over.
+    """
+    task = parse_task("3-Push")
+    batch = min(episodes, 50)
+    successes: list[bool] = []
+    for round_ in track(range(-(-episodes // batch)), description="3-Push, scripted", console=console):
+        outcome = run_episodes(FetchEnv(task, batch), Scripted(batch), seed=round_)
+        successes += outcome.success_once.tolist()
+    frames, _ = film_episodes(FetchEnv(task, 1), Scripted(1), episodes=3, seed=0)
+    write_mp4(frames, out / "3-Push.mp4")
+    console.print(f"3-Push, scripted controller: {np.mean(successes[:episodes]):.0%} of {episodes} episodes solved")
+    console.print(f"film: {out / '3-Push.mp4'}")
+    return 0
+
+
+COMMANDS: dict[str, Callable[..., int]] = {
+    "check": check_command,
+    "train": train_command,
+    "evaluate": evaluate_command,
+    "watch": watch_command,
+    "tasks": tasks_command,
+    "demo": demo_command,
+}
+
+
+def _user_factory(name: str) -> Callable[[int], EntityEnv]:
+    module_name, _, attribute = name.partition(":")
+    sys.path.insert(0, os.getcwd())  # as `python -m` does, so that a file beside the user is found
+    try:
+        factory = getattr(importlib.import_module(module_name), attribute)
+    except (ImportError, AttributeError) as error:
+        raise UsageError(f"cannot load {name}: {error}. Name a factory as module:function") from error
+    if not isinstance(env := factory(1), EntityEnv):
+        raise UsageError(f"{name} made a {type(env).__name__}, not an efmdp.entities.EntityEnv")
+    return factory
+
+
+def main() -> None:
+    try:
+        code = tyro.extras.subcommand_cli_from_dict(COMMANDS, prog="efmdp", description=efmdp.__doc__)
+    except (UsageError, ValueError, RuntimeError, OSError) as error:
+        print(f"efmdp: {error}", file=sys.stderr)
+        code = 2
+    sys.exit(code)

@@ -1,0 +1,201 @@
+"""Deep deterministic policy gradient over entity sets: the networks, how they act and one update of them."""
+
+import copy
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from efmdp.entities import Array, EntityDims, EntityObs
+from efmdp.networks import NetworkConfig, make_actor, make_critic
+from efmdp.replay import Batch, Episodes
+
+VARIANCE_FLOOR = 1e-4
+
+
+@dataclass(frozen=True)
+class DDPGConfig:
+    """How the networks learn."""
+
+    learning_rate: float = 1e-3
+    """of Adam, for actor and critic"""
+    discount: float = 0.98
+    """the discount factor gamma"""
+    target_keep: float = 0.995
+    """fraction of the target networks kept at each of their updates (the paper's τ)"""
+    target_every: int = 1
+    """gradient steps between updates of the target networks"""
+    action_l2: float = 1.0
+    """weight of the actor's penalty on large actions"""
+    reward_scale: float = 1.0
+    """rewards are multiplied by this"""
+    observation_clip: float = 200.0
+    """observations are clipped to ± this before normalisation"""
+    normalised_clip: float = 5.0
+    """and to ± this after it"""
+
+
+class Normaliser(torch.nn.Module):
+    """Running mean and standard deviation of every agent, entity and subgoal feature, shared by all entities."""
+
+    def __init__(self, dims: EntityDims, config: DDPGConfig) -> None:
+        super().__init__()
+        self.clip, self.normalised_clip = config.observation_clip, config.normalised_clip
+        for name, size in (("agent", dims.agent), ("entities", dims.entity), ("goals", dims.goal)):
+            self.register_buffer(f"{name}_count", torch.zeros((), dtype=torch.float64))
+            self.register_buffer(f"{name}_mean", torch.zeros(size, dtype=torch.float64))
+            self.register_buffer(f"{name}_squares", torch.zeros(size, dtype=torch.float64))  # sum of squared deviations
+            self.register_buffer(f"{name}_shift", torch.zeros(size))  # the mean and
+            self.register_buffer(f"{name}_factor", torch.ones(size))  # 1 / deviation, ready to apply
+
+    def learn(self, episodes: Episodes, achieved: Array) -> None:
+        """Take in the features of new episodes; goals are both those wanted and those achieved (K, T + 1, N, G)."""
+        inside = np.arange(episodes.agent.shape[1]) <= episodes.lengths[:, None]  # (K, T + 1)
+        goals = np.concatenate([achieved[inside].reshape(-1, achieved.shape[-1]), *episodes.goals])
+        self._absorb("agent", episodes.agent[inside])
+        self._absorb("entities", episodes.entities[inside].reshape(-1, episodes.entities.shape[-1]))
+        self._absorb("goals", goals)
+
+    def _absorb(self, name: str, rows: Array) -> None:
+        """Chan's parallel update of mean and squares by rows (n, features)."""
+        x = rows.astype(np.float64).clip(-self.clip, self.clip)
+        count, mean, squares = (getattr(self, f"{name}_{part}") for part in ("count", "mean", "squares"))
+        n, new_mean = len(x), torch.from_numpy(x.mean(0))
+        new_squares = torch.from_numpy(((x - x.mean(0)) ** 2).sum(0))
+        total, delta = count + n, new_mean - mean
+        squares += new_squares + delta**2 * count * n / total
+        mean += delta * n / total
+        count.fill_(total)
+        getattr(self, f"{name}_shift").copy_(mean)
+        getattr(self, f"{name}_factor").copy_((squares / total).clamp_min(VARIANCE_FLOOR).rsqrt())
+
+    def forward(self, obs: EntityObs) -> tuple[Tensor, Tensor, Tensor]:
+        """Normalised (agent, entities, goals)."""
+        return self._apply_to("agent", obs.agent), self._apply_to("entities", obs.entities), self.goals(obs.goals)
+
+    def goals(self, goals: Array) -> Tensor:
+        return self._apply_to("goals", goals)
+
+    def _apply_to(self, name: str, values: Array) -> Tensor:
+        shift, factor = getattr(self, f"{name}_shift"), getattr(self, f"{name}_factor")
+        x = torch.from_numpy(values).to(shift.device).clamp(-self.clip, self.clip)
+        return ((x - shift) * factor).clamp_(-self.normalised_clip, self.normalised_clip)
+
+
+class NonFinite(Exception):
+    """A number that went wrong; the message names it."""
+
+
+class DDPG:
+    """Actor, critic, their targets and optimisers. `usable_actions` marks which actions the task listens to."""
+
+    def __init__(
+        self,
+        network: NetworkConfig,
+        dims: EntityDims,
+        config: DDPGConfig,
+        usable_actions: Array,
+        seed: int,
+        device: str = "cpu",
+    ) -> None:
+        self.config = config
+        self.device = torch.device(device)
+        torch.manual_seed(seed)
+        self.actor, self.critic = make_actor(network, dims).to(device), make_critic(network, dims).to(device)
+        self.target_actor, self.target_critic = copy.deepcopy(self.actor), copy.deepcopy(self.critic)
+        for target in (self.target_actor, self.target_critic):
+            target.requires_grad_(False)
+        self.normaliser = Normaliser(dims, config).to(device)
+        self.actor_optimiser = torch.optim.Adam(self.actor.parameters(), config.learning_rate, fused=True)
+        self.critic_optimiser = torch.optim.Adam(self.critic.parameters(), config.learning_rate, fused=True)
+        self.usable_actions = torch.from_numpy(usable_actions.astype(np.float32)).to(device)  # (A,)
+        self.updates = 0
+
+    @torch.no_grad()
+    def act(self, obs: EntityObs) -> Array:
+        """The actor's actions (B, A); 0 where the task does not listen."""
+        return (self.actor(*self.normaliser(obs)) * self.usable_actions).cpu().numpy()
+
+    def reset(self, ids: Array | None = None) -> None:
+        """Nothing is remembered between steps."""
+
+    def update(self, batch: Batch, largest_cost: float) -> dict[str, float]:
+        """One gradient step of critic and actor. `largest_cost` is the most that one step can cost, unscaled."""
+        config = self.config
+        obs, next_obs = self.normaliser(batch.obs), self.normaliser(batch.next_obs)
+        actions = torch.from_numpy(batch.actions).to(self.device)
+        rewards = torch.from_numpy(batch.rewards).to(self.device)
+        with torch.no_grad():
+            next_actions = self.target_actor(*next_obs) * self.usable_actions
+            worst = -config.reward_scale * largest_cost / (1 - config.discount)
+            next_value = self.target_critic(*next_obs, next_actions)
+            wanted = config.reward_scale * rewards + config.discount * next_value
+            wanted.clamp_(worst, 0)
+        value = self.critic(*obs, actions)
+        critic_loss = (value - wanted).square().mean()
+        self.critic_optimiser.zero_grad()
+        critic_loss.backward()
+        critic_gradient = _gradient_size(self.critic)
+        self.critic_optimiser.step()
+
+        self.critic.requires_grad_(False)  # the actor only needs the gradient through the action
+        chosen = self.actor(*obs) * self.usable_actions
+        score = self.critic(*obs, chosen).mean()
+        penalty = chosen.square().sum() / (len(chosen) * self.usable_actions.sum())
+        actor_loss = config.action_l2 * penalty - score
+        self.actor_optimiser.zero_grad()
+        actor_loss.backward()
+        actor_gradient = _gradient_size(self.actor)
+        self.actor_optimiser.step()
+        self.critic.requires_grad_(True)
+
+        self.updates += 1
+        if self.updates % config.target_every == 0:
+            for target, online in ((self.target_actor, self.actor), (self.target_critic, self.critic)):
+                torch._foreach_lerp_(list(target.parameters()), list(online.parameters()), 1 - config.target_keep)
+        measured = {
+            "critic_loss": critic_loss.item(),
+            "critic_gradient": critic_gradient.item(),
+            "actor_loss": actor_loss.item(),
+            "actor_gradient": actor_gradient.item(),
+            "value": value.mean().item(),
+            "action_size": penalty.item(),
+        }
+        for name, number in measured.items():
+            if not math.isfinite(number):
+                raise NonFinite(f"{name.replace('_', ' ')} became {number} in update {self.updates}")
+        return measured
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Everything that learns, by name."""
+        found = {
+            f"{part}.{name}": tensor for part in _MODULES for name, tensor in getattr(self, part).state_dict().items()
+        }
+        for part in _OPTIMISERS:
+            for index, state in getattr(self, part).state_dict()["state"].items():
+                found |= {f"{part}.{index}.{name}": tensor for name, tensor in state.items()}
+        return found
+
+    def load_tensors(self, tensors: dict[str, Tensor]) -> None:
+        """The inverse of `tensors`."""
+        for part in _MODULES:
+            named = {name.removeprefix(f"{part}."): t for name, t in tensors.items() if name.startswith(f"{part}.")}
+            getattr(self, part).load_state_dict(named)
+        for part in _OPTIMISERS:
+            states: dict[int, dict[str, Tensor]] = {}
+            for name, tensor in tensors.items():
+                if name.startswith(f"{part}."):
+                    _, index, key = name.split(".")
+                    states.setdefault(int(index), {})[key] = tensor
+            optimiser = getattr(self, part)
+            optimiser.load_state_dict({**optimiser.state_dict(), "state": states})
+
+
+_MODULES = ("actor", "critic", "target_actor", "target_critic", "normaliser")
+_OPTIMISERS = ("actor_optimiser", "critic_optimiser")
+
+
+def _gradient_size(module: torch.nn.Module) -> Tensor:
+    return torch.nn.utils.get_total_norm([p.grad for p in module.parameters() if p.grad is not None])

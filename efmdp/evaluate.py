@@ -1,0 +1,76 @@
+"""How good a policy is: success by the protocol, on seeds that training never sees."""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from efmdp.ddpg import DDPG, DDPGConfig, Normaliser
+from efmdp.entities import Array, EntityDims, EntityEnv, EntityObs
+from efmdp.networks import NetworkConfig, make_actor
+from efmdp.rollout import Outcome, Policy, run_episodes
+from efmdp.runs import RunError, read_policy
+
+TRAINING, SELECTION, TEST, LEARNING = range(4)  # streams of random numbers derived from one seed
+
+
+def stream_seed(seed: int, stream: int) -> int:
+    """A seed for one of the streams; different seeds and streams do not share episodes."""
+    return int(np.random.SeedSequence([seed, stream]).generate_state(1)[0])
+
+
+def play_episodes(env: EntityEnv, policy: Policy, episodes: int, seed: int) -> Outcome:
+    """The same number of episodes in every slot (rounded up), so that short episodes are not favoured."""
+    rounds = -(-episodes // env.num_envs)
+    parts = [run_episodes(env, policy, seed=seed if r == 0 else None) for r in range(rounds)]
+    return Outcome(*(np.concatenate(field)[:episodes] for field in zip(*parts, strict=True)))
+
+
+class LearnedPolicy:
+    """An actor and its normaliser, from a policy file: acts on any number of entities that its network takes."""
+
+    def __init__(self, path: Path) -> None:
+        tensors, self.about = read_policy(path)
+        try:
+            dims = EntityDims(**self.about["dims"])
+            self.actor = make_actor(NetworkConfig(**self.about["network"]), dims)
+            self.normaliser = Normaliser(dims, DDPGConfig(**self.about["ddpg"]))
+            self.usable_actions = torch.tensor(self.about["usable_actions"], dtype=torch.float32)
+            self.actor.load_state_dict(_part(tensors, "actor."))
+            self.normaliser.load_state_dict(_part(tensors, "normaliser."))
+        except (KeyError, TypeError, ValueError, RuntimeError) as error:
+            raise RunError(f"{path} is not a policy of efmdp ({error})") from None
+
+    @torch.no_grad()
+    def act(self, obs: EntityObs) -> Array:
+        return (self.actor(*self.normaliser(obs)) * self.usable_actions).numpy()
+
+    def reset(self, ids: Array | None = None) -> None:
+        """Nothing is remembered between steps."""
+
+
+def load_policy(path: Path, which: str = "last") -> LearnedPolicy:
+    """The policy of a run's folder, or of a policy file."""
+    return LearnedPolicy(path / f"policy-{which}.safetensors" if path.is_dir() else path)
+
+
+def policy_tensors(agent: DDPG) -> dict[str, torch.Tensor]:
+    parts = (("actor.", agent.actor), ("normaliser.", agent.normaliser))
+    return {prefix + name: tensor for prefix, module in parts for name, tensor in module.state_dict().items()}
+
+
+def about_policy(agent: DDPG, network: NetworkConfig, dims: EntityDims, task: str) -> dict[str, Any]:
+    """What a policy file says about itself: enough to build its network again."""
+    return {
+        "task": task,
+        "dims": asdict(dims),
+        "network": asdict(network),
+        "ddpg": asdict(agent.config),
+        "usable_actions": agent.usable_actions.tolist(),
+    }
+
+
+def _part(tensors: dict[str, torch.Tensor], prefix: str) -> dict[str, torch.Tensor]:
+    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}

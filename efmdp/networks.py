@@ -1,0 +1,234 @@
+"""MLP, Deep Sets and Self-Attention actors and critics over sets of entities: plain torch modules.
+
+All of them are called alike: actor(agent, entities, goals, mask) and critic(agent, entities, goals, action, mask), on
+normalised observations, with any number of entities (the MLP: up to its `max_entities`). Where `mask` is given, only
+the entities marked True exist: what the others hold has no influence, so one batch may mix entity counts.
+
+Shapes: B batch, N entities, U agent, E entity, G subgoal, A action; H heads, W width, D = W / H.
+"""
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from efmdp.entities import EntityDims
+
+Kind = Literal["mlp", "deep-set", "deep-set-large", "self-attention"]
+
+# Hides an entity from attention; finite, so that a sample without any entity sums nothing instead of giving NaN.
+HIDDEN = -1e30
+
+
+@dataclass(frozen=True)
+class NetworkConfig:
+    """Which architecture, and its sizes (the paper's by default)."""
+
+    kind: Kind = "deep-set"
+    """architecture of actor and critic"""
+    width: int = 256
+    """units of every hidden layer; the embedding size of self-attention"""
+    heads: int = 4
+    """attention heads (self-attention only)"""
+    feedforward: int = 256
+    """hidden units of a block's feedforward part (self-attention only)"""
+    blocks: int = 2
+    """transformer blocks (self-attention only)"""
+    max_entities: int | None = None
+    """entities the input is zero-padded to (mlp only, and needed there)"""
+
+    def __post_init__(self) -> None:
+        if self.kind not in get_args(Kind):
+            raise ValueError(f"unknown network {self.kind!r}: choose {', '.join(get_args(Kind))}")
+        if (self.kind == "mlp") != (self.max_entities is not None):
+            raise ValueError(f"max_entities is {self.max_entities}: an mlp needs it, other networks take any number")
+
+
+def stack(*sizes: int) -> list[nn.Module]:
+    """Linear layers between consecutive sizes, a ReLU after each."""
+    return [module for n_in, n_out in pairwise(sizes) for module in (nn.Linear(n_in, n_out), nn.ReLU())]
+
+
+def per_entity(agent: Tensor, entities: Tensor, goals: Tensor, action: Tensor | None) -> Tensor:
+    """The vectors y_i = (u, e_i, g_i[, a]): (B, N, U + E + G [+ A])."""
+    # Multiplying u and a by their part of the first layer once per sample was measured at N = 3: no clear gain.
+    N = entities.shape[1]
+    parts = [agent[:, None].expand(-1, N, -1), entities, goals]  # (B, N, U), (B, N, E), (B, N, G)
+    if action is not None:
+        parts.append(action[:, None].expand(-1, N, -1))  # (B, N, A)
+    return torch.cat(parts, -1)
+
+
+def pool(z: Tensor, mask: Tensor | None) -> Tensor:
+    """The sum over existing entities: (B, N, W) to (B, W)."""
+    return z.sum(1) if mask is None else (z * mask[:, :, None]).sum(1)
+
+
+class MLP(nn.Module):
+    """Everything in one vector (u, e_1.., g_1..[, a]), missing entities as zeros; three hidden layers."""
+
+    def __init__(self, dims: EntityDims, n_action: int, n_out: int, max_entities: int, width: int) -> None:
+        super().__init__()
+        self.max_entities = max_entities
+        n_in = dims.agent + max_entities * (dims.entity + dims.goal) + n_action
+        self.layers = nn.Sequential(*stack(n_in, width, width, width), nn.Linear(width, n_out))
+
+    def forward(
+        self, agent: Tensor, entities: Tensor, goals: Tensor, action: Tensor | None, mask: Tensor | None
+    ) -> Tensor:
+        missing = self.max_entities - entities.shape[1]
+        if missing < 0:
+            raise ValueError(f"{entities.shape[1]} entities: this MLP was made for at most {self.max_entities}")
+        # (B, N, E) to (B, max_entities * E), and the same for goals
+        flat = [F.pad(x, (0, 0, 0, missing)).flatten(1) for x in (entities, goals)]
+        return self.layers(torch.cat([agent, *flat] if action is None else [agent, *flat, action], -1))
+
+
+class DeepSet(nn.Module):
+    """rho(sum over i of phi(y_i)): phi has `n_phi` layers, rho `n_rho` hidden ones and a linear output."""
+
+    def __init__(self, dims: EntityDims, n_action: int, n_out: int, width: int, n_phi: int, n_rho: int) -> None:
+        super().__init__()
+        n_in = dims.agent + dims.entity + dims.goal + n_action
+        self.phi = nn.Sequential(*stack(n_in, *[width] * n_phi))
+        self.rho = nn.Sequential(*stack(width, *[width] * n_rho), nn.Linear(width, n_out))
+
+    def forward(
+        self, agent: Tensor, entities: Tensor, goals: Tensor, action: Tensor | None, mask: Tensor | None
+    ) -> Tensor:
+        return self.rho(pool(self.phi(per_entity(agent, entities, goals, action)), mask))
+
+
+class Block(nn.Module):
+    """A transformer encoder block, LayerNorm first, no dropout."""
+
+    def __init__(self, width: int, heads: int, feedforward: int) -> None:
+        super().__init__()
+        if width % heads:
+            raise ValueError(f"width {width} does not divide into {heads} heads")
+        self.heads = heads
+        self.norm_attention = nn.LayerNorm(width)
+        self.qkv = nn.Linear(width, 3 * width)
+        self.out = nn.Linear(width, width)
+        self.norm_feedforward = nn.LayerNorm(width)
+        self.feedforward = nn.Sequential(*stack(width, feedforward), nn.Linear(feedforward, width))
+
+    def forward(self, x: Tensor, bias: Tensor | None) -> Tensor:
+        """x (B, N, W); bias (B, 1, 1, N), added to the scores of each entity as a key; to (B, N, W)."""
+        qkv = self.qkv(self.norm_attention(x)).unflatten(-1, (3, self.heads, -1))  # (B, N, 3, H, D)
+        q, k, v = qkv.transpose(1, 3).unbind(2)  # (B, H, 3, N, D) to three (B, H, N, D)
+        attended = F.scaled_dot_product_attention(q, k, v, attn_mask=bias)
+        x = x + self.out(attended.transpose(1, 2).flatten(2))  # (B, N, H, D) to (B, N, W)
+        return x + self.feedforward(self.norm_feedforward(x))
+
+
+class SelfAttention(nn.Module):
+    """A linear embedding of each y_i, transformer blocks, the sum of their outputs, a linear output."""
+
+    def __init__(
+        self, dims: EntityDims, n_action: int, n_out: int, width: int, heads: int, feedforward: int, blocks: int
+    ) -> None:
+        super().__init__()
+        self.embed = nn.Linear(dims.agent + dims.entity + dims.goal + n_action, width)
+        self.blocks = nn.ModuleList(Block(width, heads, feedforward) for _ in range(blocks))
+        self.rho = nn.Linear(width, n_out)
+
+    def forward(
+        self, agent: Tensor, entities: Tensor, goals: Tensor, action: Tensor | None, mask: Tensor | None
+    ) -> Tensor:
+        x = self.embed(per_entity(agent, entities, goals, action))
+        bias = None
+        if mask is not None:
+            bias = torch.zeros_like(mask, dtype=x.dtype).masked_fill(~mask, HIDDEN)[:, None, None]  # (B, 1, 1, N)
+        for block in self.blocks:
+            x = block(x, bias)
+        return self.rho(pool(x, mask))
+
+
+class Actor(nn.Module):
+    """Observations to actions in [-1, 1]."""
+
+    def __init__(self, body: nn.Module) -> None:
+        super().__init__()
+        self.body = body
+
+    def forward(self, agent: Tensor, entities: Tensor, goals: Tensor, mask: Tensor | None = None) -> Tensor:
+        """agent (B, U), entities (B, N, E), goals (B, N, G), mask (B, N) bool, True = exists; to (B, A)."""
+        return self.body(agent, *existing(entities, goals, mask), None, mask).tanh()
+
+
+class Critic(nn.Module):
+    """Observations and actions to values."""
+
+    def __init__(self, body: nn.Module) -> None:
+        super().__init__()
+        self.body = body
+
+    def forward(
+        self, agent: Tensor, entities: Tensor, goals: Tensor, action: Tensor, mask: Tensor | None = None
+    ) -> Tensor:
+        """agent (B, U), entities (B, N, E), goals (B, N, G), action (B, A), mask (B, N) bool; to (B,)."""
+        return self.body(agent, *existing(entities, goals, mask), action, mask).squeeze(-1)  # (B, 1) to (B,)
+
+
+def existing(entities: Tensor, goals: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Entities and goals with zeros where the mask says that there is nothing."""
+    if mask is None:
+        return entities, goals
+    nothing = ~mask[:, :, None]  # (B, N, 1)
+    return entities.masked_fill(nothing, 0), goals.masked_fill(nothing, 0)
+
+
+class MLPActor(Actor):
+    def __init__(self, dims: EntityDims, max_entities: int, width: int = 256) -> None:
+        super().__init__(MLP(dims, 0, dims.action, max_entities, width))
+
+
+class MLPCritic(Critic):
+    def __init__(self, dims: EntityDims, max_entities: int, width: int = 256) -> None:
+        super().__init__(MLP(dims, dims.action, 1, max_entities, width))
+
+
+class DeepSetActor(Actor):
+    def __init__(self, dims: EntityDims, width: int = 256, large: bool = False) -> None:
+        super().__init__(DeepSet(dims, 0, dims.action, width, n_phi=3, n_rho=int(large)))
+
+
+class DeepSetCritic(Critic):
+    def __init__(self, dims: EntityDims, width: int = 256, large: bool = False) -> None:
+        super().__init__(DeepSet(dims, dims.action, 1, width, n_phi=2, n_rho=1 + int(large)))
+
+
+class SelfAttentionActor(Actor):
+    def __init__(
+        self, dims: EntityDims, width: int = 256, heads: int = 4, feedforward: int = 256, blocks: int = 2
+    ) -> None:
+        super().__init__(SelfAttention(dims, 0, dims.action, width, heads, feedforward, blocks))
+
+
+class SelfAttentionCritic(Critic):
+    def __init__(
+        self, dims: EntityDims, width: int = 256, heads: int = 4, feedforward: int = 256, blocks: int = 2
+    ) -> None:
+        super().__init__(SelfAttention(dims, dims.action, 1, width, heads, feedforward, blocks))
+
+
+def make_actor(config: NetworkConfig, dims: EntityDims) -> Actor:
+    if config.kind == "mlp":
+        assert config.max_entities is not None
+        return MLPActor(dims, config.max_entities, config.width)
+    if config.kind == "self-attention":
+        return SelfAttentionActor(dims, config.width, config.heads, config.feedforward, config.blocks)
+    return DeepSetActor(dims, config.width, large=config.kind == "deep-set-large")
+
+
+def make_critic(config: NetworkConfig, dims: EntityDims) -> Critic:
+    if config.kind == "mlp":
+        assert config.max_entities is not None
+        return MLPCritic(dims, config.max_entities, config.width)
+    if config.kind == "self-attention":
+        return SelfAttentionCritic(dims, config.width, config.heads, config.feedforward, config.blocks)
+    return DeepSetCritic(dims, config.width, large=config.kind == "deep-set-large")

@@ -1,0 +1,169 @@
+"""How to train, as data: the paper's settings, and ours for two cores."""
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from efmdp.ddpg import DDPGConfig
+from efmdp.entities import Objective
+from efmdp.networks import Kind, NetworkConfig
+from efmdp.tasks import TaskError, parse_task
+
+Decay = Literal["fast", "slow"]
+
+
+@dataclass(frozen=True)
+class Exploration:
+    """Gaussian noise on the actions, and now and then a random action instead."""
+
+    noise: float = 0.2
+    """standard deviation of the noise, η"""
+    random: float = 0.3
+    """probability of a uniformly random action, ε"""
+    decay_to: float = 1.0
+    """both shrink linearly to this fraction of themselves"""
+    decay_from_epoch: int = 0
+    decay_until_epoch: int = 0
+
+    def factor(self, epoch: int) -> float:
+        """What both are multiplied by in this epoch of their stage.
+
+        >>> Exploration(decay_to=0.01, decay_from_epoch=100, decay_until_epoch=200).factor(150)
+        0.505
+        """
+        if epoch <= self.decay_from_epoch:
+            return 1.0
+        done = (epoch - self.decay_from_epoch) / (self.decay_until_epoch - self.decay_from_epoch)
+        return 1 + min(done, 1.0) * (self.decay_to - 1)
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One task of a curriculum, trained until it is solved well enough or for so many epochs."""
+
+    task: str
+    epochs: int
+    until: float = 2.0
+    """success on the selection seeds at which the next stage begins; above 1 for never"""
+    exploration: Exploration = field(default_factory=Exploration)
+    action_l2: float = 1.0
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """Everything that makes a run what it is."""
+
+    task: str
+    network: NetworkConfig
+    ddpg: DDPGConfig
+    objective: Objective
+    """the reward that is learned from; success is the same for all"""
+    stages: tuple[Stage, ...]
+    """the last one is the task itself"""
+    recipe: str
+    seed: int = 0
+    num_envs: int = 16
+    rounds_per_epoch: int = 50
+    """a round is one episode of every environment, then updates"""
+    updates_per_round: int = 40
+    batch_size: int = 512
+    relabel_prob: float = 0.8
+    replay_capacity: int = 1_000_000
+    """transitions"""
+    by_movement: bool = True
+    """sample episodes by how many of their entities moved"""
+    selection_episodes: int = 100
+    collisions: bool | None = None
+    threads: int = 2
+
+
+# The paper's table of environments: reward, epochs, exploration decay (from epoch, until epoch), target keep.
+# Where it is silent (mixtures, stacking), the values of its released code.
+_CONSTANT: dict[Decay, tuple[int, int] | None] = {"fast": None, "slow": None}
+PAPER_TABLE: dict[str, tuple[Literal["sparse", "dense"], int, dict[Decay, tuple[int, int] | None], float]] = {
+    "1-Push": ("sparse", 50, _CONSTANT, 0.95),
+    "2-Push": ("dense", 150, {"fast": (75, 125), "slow": (75, 125)}, 0.99),
+    "3-Push": ("dense", 250, {"fast": (30, 80), "slow": (100, 175)}, 0.99),
+    "1-Switch": ("sparse", 10, _CONSTANT, 0.95),
+    "2-Switch": ("sparse", 50, _CONSTANT, 0.95),
+    "3-Switch": ("sparse", 100, _CONSTANT, 0.95),
+    "1-Switch+1-Push": ("dense", 150, {"fast": (60, 100), "slow": (60, 100)}, 0.99),
+    "2-Switch+2-Push": ("dense", 250, {"fast": (75, 150), "slow": (100, 150)}, 0.99),
+    "2-Switch|2-Push": ("dense", 250, {"fast": (50, 100), "slow": (100, 175)}, 0.99),
+    "2-Push|Stack": ("dense", 250, {"fast": (75, 150), "slow": (75, 150)}, 0.99),
+    "Stack": ("dense", 250, {"fast": (75, 150), "slow": (75, 150)}, 0.99),
+}
+PAPER_DECAY_TO = 0.01
+OBJECTIVES_OF_PAPER = {"sparse": Objective("sparse", "all"), "dense": Objective("dense", "mean")}
+
+
+def make_network(kind: Kind, task: str, max_entities: int | None) -> NetworkConfig:
+    """An MLP has room for the task's entities unless more are asked for."""
+    if kind != "mlp":
+        return NetworkConfig(kind)
+    return NetworkConfig(kind, max_entities=max(max_entities or 0, parse_task(task).entities))
+
+
+def from_json(stored: dict[str, Any]) -> TrainConfig:
+    """The inverse of `dataclasses.asdict`, for a run's config.json."""
+    stages = tuple(Stage(**{**stage, "exploration": Exploration(**stage["exploration"])}) for stage in stored["stages"])
+    parts = {
+        "network": NetworkConfig(**stored["network"]),
+        "ddpg": DDPGConfig(**stored["ddpg"]),
+        "objective": Objective(**stored["objective"]),
+        "stages": stages,
+    }
+    return TrainConfig(**{**stored, **parts})
+
+
+def paper(task: str, network: NetworkConfig, seed: int, decay: Decay = "fast") -> TrainConfig:
+    """The paper's tables, and its released code where they are silent."""
+    if task not in PAPER_TABLE:
+        raise TaskError(f"the paper did not train on {task!r}: choose {', '.join(PAPER_TABLE)}, or --recipe fast")
+    reward, epochs, decays, keep = PAPER_TABLE[task]
+    span = decays[decay]
+    exploration = Exploration() if span is None else Exploration(0.2, 0.3, PAPER_DECAY_TO, *span)
+    return TrainConfig(
+        task=task,
+        network=network,
+        ddpg=DDPGConfig(
+            learning_rate=learning_rate(network),
+            target_keep=keep,
+            target_every=40,
+            reward_scale=5.0 if reward == "dense" else 1.0,
+        ),
+        objective=OBJECTIVES_OF_PAPER[reward],
+        stages=(Stage(task, epochs, exploration=exploration),),
+        recipe=f"paper-{decay}",
+        seed=seed,
+        batch_size=2048,
+        by_movement=False,
+    )
+
+
+def learning_rate(network: NetworkConfig) -> float:
+    return 1e-4 if network.kind == "self-attention" else 1e-3
+
+
+def fast(task: str, network: NetworkConfig, seed: int, curriculum: bool = True) -> TrainConfig:
+    """Ours, for two cores: see docs/fast-recipe.md for what each piece buys."""
+    scenes = parse_task(task).scenes
+    explore, refine = Exploration(0.2, 0.3), Exploration(0.1, 0.15)
+    stages: tuple[Stage, ...]
+    if curriculum and len(scenes) == 1 and scenes[0].pushes > 1 and not scenes[0].switches:
+        numbers = range(1, scenes[0].pushes)
+        first = Stage("1-Push", 15, until=0.9, exploration=explore)
+        between = tuple(Stage(f"{n}-Push", 20, until=0.8, exploration=refine, action_l2=0.1) for n in numbers[1:])
+        stages = (first, *between, Stage(task, 60, exploration=refine, action_l2=0.1))
+    elif task == "1-Push":
+        stages = (Stage(task, 12, exploration=explore),)
+    else:
+        stages = (Stage(task, 60, exploration=explore, action_l2=0.1),)
+    return TrainConfig(
+        task=task,
+        network=network,
+        ddpg=DDPGConfig(learning_rate=learning_rate(network)),
+        objective=Objective("sparse", "sum"),
+        stages=stages,
+        recipe="fast" if curriculum else "fast-no-curriculum",
+        seed=seed,
+    )

@@ -1,0 +1,94 @@
+"""Whole episodes in a ring, and batches of transitions from them with goals relabelled in hindsight."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from efmdp.entities import Array, EntityDims, EntityObs
+from efmdp.her import draw_transitions, relabel
+
+MOVED = 0.01  # metres or radians: an entity that moved further was touched
+UNTOUCHED_WEIGHT = 0.05  # of an episode in which nothing moved, against 1 for one in which everything did
+
+
+class Episodes(NamedTuple):
+    """K episodes of up to T steps."""
+
+    agent: Array  # (K, T + 1, U)
+    entities: Array  # (K, T + 1, N, E)
+    goals: Array  # (K, N, G)
+    actions: Array  # (K, T, A)
+    lengths: Array  # (K,)
+
+
+class Batch(NamedTuple):
+    """B transitions towards `goals`, which hold for both observations."""
+
+    obs: EntityObs
+    actions: Array  # (B, A)
+    next_obs: EntityObs
+    rewards: Array  # (B,)
+
+
+class Replay:
+    """The last `capacity` transitions, in whole episodes."""
+
+    def __init__(
+        self,
+        capacity: int,
+        horizon: int,
+        num_entities: int,
+        dims: EntityDims,
+        achieved: Callable[[Array], Array],
+        reward: Callable[[Array, Array], Array],
+        by_movement: bool,
+    ) -> None:
+        self.capacity = max(1, capacity // horizon)  # in episodes
+        self.achieved, self.reward, self.by_movement = achieved, reward, by_movement
+        c, t, n = self.capacity, horizon, num_entities
+        self.episodes = Episodes(
+            np.zeros((c, t + 1, dims.agent), np.float32),
+            np.zeros((c, t + 1, n, dims.entity), np.float32),
+            np.zeros((c, n, dims.goal), np.float32),
+            np.zeros((c, t, dims.action), np.float32),
+            np.zeros(c, np.int64),
+        )
+        self.weights = np.zeros(c)
+        self.added = 0  # episodes ever, of which the last `capacity` are kept
+
+    def __len__(self) -> int:
+        return min(self.added, self.capacity)
+
+    def add(self, new: Episodes) -> None:
+        slots = (self.added + np.arange(len(new.lengths))) % self.capacity
+        for kept, fresh in zip(self.episodes, new, strict=True):
+            kept[slots] = fresh
+        self.weights[slots] = self._weigh(new)
+        self.added += len(slots)
+
+    def _weigh(self, new: Episodes) -> Array:
+        """How often to sample each episode: by the fraction of its entities that moved, or all alike."""
+        if not self.by_movement:
+            return np.ones(len(new.lengths))
+        achieved = self.achieved(new.entities)  # (K, T + 1, N, G)
+        inside = np.arange(achieved.shape[1]) <= new.lengths[:, None]  # (K, T + 1)
+        travelled = np.linalg.norm(achieved - achieved[:, :1], axis=-1) * inside[:, :, None]
+        return UNTOUCHED_WEIGHT + (travelled.max(1) > MOVED).mean(1)
+
+    def sample(self, batch_size: int, relabel_prob: float, rng: np.random.Generator) -> Batch:
+        if not self.added:
+            raise ValueError("the replay is empty: collect episodes before sampling")
+        cumulative = np.cumsum(self.weights)
+        chosen = np.searchsorted(cumulative, rng.random(batch_size) * cumulative[-1], side="right")
+        kept = self.episodes
+        draw = draw_transitions(kept.lengths[chosen], relabel_prob, rng)
+        entities, next_entities = kept.entities[chosen, draw.time], kept.entities[chosen, draw.time + 1]
+        later = self.achieved(kept.entities[chosen, draw.future])
+        goals = relabel(kept.goals[chosen], later, draw.relabelled)
+        return Batch(
+            EntityObs(kept.agent[chosen, draw.time], entities, goals),
+            kept.actions[chosen, draw.time],
+            EntityObs(kept.agent[chosen, draw.time + 1], next_entities, goals),
+            self.reward(self.achieved(next_entities), goals),
+        )

@@ -1,0 +1,254 @@
+"""A run directory: what was asked, what was measured, and checkpoints that survive anything.
+
+    config.json                 what the run is, and the versions it began with
+    metrics.csv                 one row an epoch; the same for the same seed, machine and threads
+    timings.csv                 one row an epoch; not repeatable
+    policy-best.safetensors     the actor that did best on the selection seeds
+    policy-last.safetensors     the newest actor
+    replay/000012.npz           episodes, in segments that are written once
+    checkpoints/000012/         tensors.safetensors, state.json, metrics.csv, timings.csv, and last manifest.json
+
+A checkpoint is written under a temporary name, synced, renamed, read back, and only then is the one before the previous
+removed. Its manifest holds the SHA-256 of its files and of the replay segments it needs. No file can run code.
+"""
+
+import csv
+import errno
+import fcntl
+import hashlib
+import io
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import safetensors.torch
+from safetensors import SafetensorError
+from torch import Tensor
+
+from efmdp.entities import Array
+
+KEPT = 2  # checkpoints: the newest, and the one before it in case the newest is damaged
+
+
+class RunError(Exception):
+    """What is wrong with a run directory and what to do, in one line."""
+
+
+class Damaged(Exception):
+    """A checkpoint whose files are not what its manifest says; the message names the file."""
+
+
+class Run:
+    """One run directory, held by one process at a time."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lock: io.TextIOWrapper | None = None
+
+    @contextmanager
+    def held(self) -> Iterator["Run"]:
+        """Make the directory if needed and keep other processes out of it."""
+        with _clear_errors(self.path):
+            (self.path / "checkpoints").mkdir(parents=True, exist_ok=True)
+            (self.path / "replay").mkdir(exist_ok=True)
+            lock = (self.path / "lock").open("w")
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            lock.close()
+            raise RunError(f"{self.path} is in use by another process: wait for it, or choose another --out") from None
+        try:
+            yield self
+        finally:
+            lock.close()
+
+    # The configuration
+
+    def config(self) -> dict[str, Any] | None:
+        """What the run was begun with, or None for a new one."""
+        try:
+            return json.loads((self.path / "config.json").read_text())
+        except FileNotFoundError:
+            return None
+        except ValueError as error:
+            raise RunError(f"{self.path / 'config.json'} is not readable ({error}): restore it or start anew") from None
+
+    def write_config(self, config: dict[str, Any]) -> None:
+        self._replace("config.json", (json.dumps(config, indent=2) + "\n").encode())
+
+    # Metrics and policies
+
+    def append_row(self, name: str, row: dict[str, Any]) -> None:
+        """Add a row to metrics.csv or timings.csv."""
+        path = self.path / name
+        with _clear_errors(self.path):
+            new = not path.exists()
+            with path.open("a", newline="") as file:
+                writer = csv.DictWriter(file, row)
+                if new:
+                    writer.writeheader()
+                writer.writerow(row)
+
+    def write_policy(self, which: str, tensors: dict[str, Tensor], about: dict[str, Any]) -> None:
+        data = safetensors.torch.save(tensors, {"about": json.dumps(about)})
+        self._replace(f"policy-{which}.safetensors", data)
+
+    # Checkpoints
+
+    def write_segment(self, number: int, arrays: dict[str, Array]) -> str:
+        """Write episodes once; returns the segment's SHA-256."""
+        buffer = io.BytesIO()
+        np.savez(buffer, allow_pickle=False, **arrays)
+        return self._replace(f"replay/{number:06d}.npz", buffer.getvalue())
+
+    def write_checkpoint(
+        self, number: int, tensors: dict[str, Tensor], state: dict[str, Any], segments: dict[int, str]
+    ) -> None:
+        """`segments` maps the replay segments needed to their SHA-256."""
+        final = self.path / "checkpoints" / f"{number:06d}"
+        temporary = final.with_suffix(".tmp")
+        files = {
+            "tensors.safetensors": safetensors.torch.save(tensors),
+            "state.json": json.dumps(state).encode(),
+        }
+        for name in ("metrics.csv", "timings.csv"):
+            if (self.path / name).exists():
+                files[name] = (self.path / name).read_bytes()
+        manifest = {
+            "files": {name: _sha256(data) for name, data in files.items()},
+            "segments": {str(n): digest for n, digest in segments.items()},
+        }
+        with _clear_errors(self.path):
+            shutil.rmtree(temporary, ignore_errors=True)
+            shutil.rmtree(final, ignore_errors=True)  # left behind by a run that was resumed from an earlier one
+            temporary.mkdir()
+            for name, data in files.items():
+                _write_synced(temporary / name, data)
+            _write_synced(temporary / "manifest.json", json.dumps(manifest).encode())
+            _sync_directory(temporary)
+            os.rename(temporary, final)
+            _sync_directory(final.parent)
+        self._verify(final)
+        self._forget_old()
+
+    def newest_checkpoint(self) -> tuple[dict[str, Tensor], dict[str, Any], list[dict[str, Array]], list[str]]:
+        """Tensors, state, replay segments in order, and what was found damaged on the way. FileNotFoundError if new."""
+        damage = []
+        for path in reversed(self._checkpoints()):
+            try:
+                manifest = self._verify(path)
+                segments = [self._read_segment(n, digest) for n, digest in sorted(manifest["segments"].items())]
+                tensors = safetensors.torch.load((path / "tensors.safetensors").read_bytes())
+                state = json.loads((path / "state.json").read_text())
+            except (Damaged, SafetensorError) as error:
+                damage.append(str(error))
+                continue
+            for newer in self._checkpoints():
+                if newer.name > path.name:  # damaged: out of the way, but there to look at
+                    newer.rename(newer.with_suffix(".damaged"))
+            for name in ("metrics.csv", "timings.csv"):  # forget what was measured after this checkpoint
+                (self.path / name).unlink(missing_ok=True)
+                if name in manifest["files"]:
+                    self._replace(name, (path / name).read_bytes())
+            return tensors, state, segments, damage
+        if damage:
+            raise RunError(f"no checkpoint of {self.path} is intact ({'; '.join(damage)}): start anew in another --out")
+        raise FileNotFoundError(self.path)
+
+    def _checkpoints(self) -> list[Path]:
+        return sorted(p for p in (self.path / "checkpoints").iterdir() if p.name.isdigit())
+
+    def _verify(self, checkpoint: Path) -> dict[str, Any]:
+        try:
+            manifest = json.loads((checkpoint / "manifest.json").read_text())
+            digests = manifest["files"]
+        except (OSError, ValueError, KeyError):
+            raise Damaged(f"{checkpoint / 'manifest.json'} is damaged") from None
+        for name, digest in digests.items():
+            _read_checked(checkpoint / name, digest)
+        return manifest
+
+    def _read_segment(self, number: str, digest: str) -> dict[str, Array]:
+        data = _read_checked(self.path / "replay" / f"{int(number):06d}.npz", digest)
+        with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
+            return dict(arrays)
+
+    def _forget_old(self) -> None:
+        checkpoints = self._checkpoints()
+        for path in checkpoints[:-KEPT]:
+            shutil.rmtree(path)
+        needed: set[int] = set()
+        for path in checkpoints[-KEPT:]:
+            try:
+                needed |= {int(n) for n in json.loads((path / "manifest.json").read_text())["segments"]}
+            except (OSError, ValueError, KeyError):
+                continue  # damaged: it cannot be resumed from anyway
+        for segment in (self.path / "replay").glob("*.npz"):
+            if int(segment.stem) not in needed:
+                segment.unlink()
+
+    def _replace(self, name: str, data: bytes) -> str:
+        """Write a file so that it is either wholly old or wholly new; returns its SHA-256."""
+        path = self.path / name
+        temporary = path.with_name(path.name + ".tmp")
+        with _clear_errors(self.path):
+            _write_synced(temporary, data)
+            os.rename(temporary, path)
+            _sync_directory(path.parent)
+        return _sha256(data)
+
+
+def read_policy(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The tensors of a policy file and what it says about itself."""
+    try:
+        with safetensors.safe_open(path, "pt") as file:
+            about = json.loads((file.metadata() or {})["about"])
+            return {name: file.get_tensor(name) for name in file.keys()}, about  # noqa: SIM118
+    except FileNotFoundError:
+        raise RunError(f"there is no policy at {path}: train one with efmdp train ddpg --out {path.parent}") from None
+    except (SafetensorError, KeyError, ValueError) as error:
+        raise RunError(f"{path} is not a policy of efmdp ({error})") from None
+
+
+@contextmanager
+def _clear_errors(path: Path) -> Iterator[None]:
+    """Say in one line what the disk refused; what was there stays."""
+    try:
+        yield
+    except OSError as error:
+        hint = "free some space" if error.errno == errno.ENOSPC else "check its permissions, or choose another --out"
+        raise RunError(f"cannot write to {path}: {error.strerror}. Nothing that was there is lost; {hint}") from None
+
+
+def _write_synced(path: Path, data: bytes) -> None:
+    with path.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _sync_directory(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def _read_checked(path: Path, digest: str) -> bytes:
+    try:
+        data = path.read_bytes()
+    except OSError:
+        raise Damaged(f"{path} is missing") from None
+    if _sha256(data) != digest:
+        raise Damaged(f"{path} is damaged")
+    return data
