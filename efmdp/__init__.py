@@ -6,6 +6,7 @@ Importing this package registers its Gymnasium environments. Networks load torch
 import os
 import sys
 from importlib.metadata import version
+from typing import Any
 
 import gymnasium
 
@@ -15,6 +16,24 @@ __version__ = version("efmdp")
 
 if sys.platform == "linux" and not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
     os.environ.setdefault("MUJOCO_GL", "egl")  # no screen: MuJoCo must be told before it is imported
+
+
+_NETWORKS = (
+    "MLPActor",
+    "MLPCritic",
+    "DeepSetActor",
+    "DeepSetCritic",
+    "SelfAttentionActor",
+    "SelfAttentionCritic",
+)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _NETWORKS:
+        raise AttributeError(f"module 'efmdp' has no attribute {name!r}")
+    from efmdp import networks  # torch takes seconds to import, and the environments do without it
+
+    return getattr(networks, name)
 
 
 def gym_id(task: str) -> str:

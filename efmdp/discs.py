@@ -128,15 +128,15 @@ class DiscEnv(EntityEnv):
         return np.zeros(self.num_envs, bool)
 
     def observe(self) -> EntityObs:
-        agent = np.empty((self.num_envs, 4))
+        agent = np.empty((self.num_envs, 4), np.float32)
         agent[:, :2] = self._agent.T
         agent[:, 2:] = self._agent_velocity.T
-        entities = np.empty((self.num_envs, self.num_entities, 6))
+        entities = np.empty((self.num_envs, self.num_entities, 6), np.float32)
         for axis in range(2):
             entities[:, :, axis] = self._discs[axis]
             entities[:, :, 2 + axis] = self._discs[axis] - self._agent[axis, :, None]
             entities[:, :, 4 + axis] = self._disc_velocity[axis]
-        return EntityObs(agent, entities, self._goals.copy())
+        return EntityObs(agent, entities, self._goals.astype(np.float32))
 
     def achieved(self, entities: Array) -> Array:
         goals = np.ones((*entities.shape[:-1], 3), entities.dtype)

@@ -134,6 +134,16 @@ class EntityEnv(ABC):
     def horizons(self) -> Array:
         """Length in steps of each slot's current episode, (B,)."""
 
+    @property
+    def max_horizon(self) -> int:
+        """The longest that an episode can be; more than any of `horizons` where episodes differ."""
+        return int(self.horizons.max())
+
+    @property
+    def usable_actions(self) -> Array:
+        """Which actions the environment listens to, (A,) bool."""
+        return np.ones(self.dims.action, bool)
+
     @abstractmethod
     def _begin(self, ids: Array) -> None:
         """Draw and set up a new episode in the slots ids, slot i from self.rngs[i]."""

@@ -6,7 +6,7 @@ from mujoco.batch import Batch, SimulationError
 
 from efmdp.entities import OBJECTIVES, Array, EntityDims, EntityEnv, EntityObs
 from efmdp.layout import sample_layout
-from efmdp.scene import CUBE_REST_HEIGHT, GRIPPER_QUATERNION, TABLE_TOP, Profile, SceneModel, build_scene
+from efmdp.scene import GRIPPER_QUATERNION, TABLE_TOP, Profile, SceneModel, build_scene
 from efmdp.tasks import Task
 
 FETCH_DIMS = EntityDims(agent=10, entity=16, goal=3, action=4)
@@ -49,14 +49,23 @@ class FetchEnv(EntityEnv):
     def horizons(self) -> Array:
         return self._member_horizons[self.member]
 
+    @property
+    def max_horizon(self) -> int:
+        return int(self._member_horizons.max())
+
+    @property
+    def usable_actions(self) -> Array:
+        return np.array([True, True, True, self.task.gripper])
+
     def achieved(self, entities: Array) -> Array:
         return entities[..., POSITION]
 
     def observe(self) -> EntityObs:
-        agent = np.zeros((self.num_envs, FETCH_DIMS.agent), np.float32)
-        entities = np.zeros((self.num_envs, self.num_entities, FETCH_DIMS.entity), np.float32)
-        for simulations, slots in self._playing():
-            simulations.observe(slots, agent, entities)
+        agent, entities = self._members[0].observe()
+        for m, simulations in enumerate(self._members[1:], start=1):
+            mine = self.member == m
+            member_agent, member_entities = simulations.observe()
+            agent[mine], entities[mine] = member_agent[mine], member_entities[mine]
         return EntityObs(agent, entities, self._goals.copy())
 
     def exchangeable(self) -> Array:
@@ -117,24 +126,25 @@ class _Simulations:
         self.gripper = gripper
         self.batch = batch = Batch(scene.model, num_envs, nthread=num_threads, persistent=True)
         self.qpos, self.qvel, self.ctrl = batch.bind("qpos"), batch.bind("qvel"), batch.bind("ctrl")
+        self.cube_pose = _per_cube(self.qpos, scene.cube_qpos, 7)  # (B, C, 7)
+        self.cube_velocity = _per_cube(self.qvel, scene.cube_qvel, 6)  # (B, C, 6)
+        self.cube_rotation = batch.bind("xmat")[:, scene.cube_bodies].reshape(num_envs, -1, 3, 3)  # (B, C, 3, 3)
         self.hand_target = batch.bind("mocap_pos")[:, 0]
         self.switch_bases = batch.bind("mocap_pos")[:, 1:]
-        self.xmat = batch.bind("xmat")
         sensors = batch.bind("sensordata")
         self.hand, self.grip, self.grip_velocity = sensors[:, 0:3], sensors[:, 3:6], sensors[:, 6:9]
+        self._agent = np.zeros((num_envs, FETCH_DIMS.agent))
+        self._entities = np.zeros((num_envs, scene.scene.entities, FETCH_DIMS.entity))
+        self._entities[:, : scene.scene.switches, IS_SWITCH] = 1
         self.warnings = batch.warning[:, :, 1].sum(1)
         batch.reset()
 
     def begin(self, ids: Array, starts: Array) -> None:
         """Put the robot at its start and entities, switches first, at starts (n, N, 2)."""
-        scene, n = self.scene, len(ids)
+        scene = self.scene
         self.batch.reset(ids, stage=_NOTHING)
-        qpos = np.tile(scene.start_qpos, (n, 1))
-        cubes = qpos[:, scene.cube_qpos].reshape(n, -1, 7)  # (n, C, 7), a copy
-        cubes[:, :, :2] = starts[:, scene.scene.switches :]
-        cubes[:, :, 2] = CUBE_REST_HEIGHT
-        qpos[:, scene.cube_qpos] = cubes.reshape(n, -1)
-        self.qpos[ids] = qpos
+        self.qpos[ids] = scene.start_qpos
+        self.cube_pose[ids, :, :2] = starts[:, scene.scene.switches :]
         self.hand_target[ids] = scene.hand_start
         self.batch.bind("mocap_quat")[ids, 0] = GRIPPER_QUATERNION
         self.switch_bases[ids, :, :2] = starts[:, : scene.scene.switches]
@@ -162,43 +172,39 @@ class _Simulations:
         self.warnings = warnings
         return broken[slots]
 
-    def observe(self, slots: Array | slice, agent: Array, entities: Array) -> None:
-        """Write the features of the slots into agent (B, U) and entities (B, N, E), which are zero."""
+    def observe(self) -> tuple[Array, Array]:
+        """Features of agent (B, U) and entities (B, N, E) in new float32 arrays. Everything read here is a view."""
         scene, dt = self.scene, self.scene.control_dt
-        qpos, qvel, grip = self.qpos[slots], self.qvel[slots], self.grip[slots]
-        grip_velocity = self.grip_velocity[slots] * dt
-        agent[slots, 0:3] = grip
-        agent[slots, 5:8] = grip_velocity
+        agent, grip = self._agent, self.grip[:, None]
+        agent[:, 0:3] = self.grip
+        np.multiply(self.grip_velocity, dt, out=agent[:, 5:8])
         if scene.finger_qpos.size:
-            agent[slots, 3:5] = qpos[:, scene.finger_qpos]
-            agent[slots, 8:10] = qvel[:, scene.finger_qvel] * dt
+            agent[:, 3:5] = self.qpos[:, scene.finger_qpos]
+            agent[:, 8:10] = self.qvel[:, scene.finger_qvel] * dt
 
-        count = scene.scene.switches
-        if count:
-            bases = self.switch_bases[slots]  # (B, S, 3)
-            entities[slots, :count, ANGLE] = qpos[:, scene.switch_qpos]
-            entities[slots, :count, RELATIVE] = bases - grip[:, None]
-            entities[slots, :count, VELOCITY] = bases
-            entities[slots, :count, IS_SWITCH] = 1
+        switches, cubes = self._entities[:, : scene.scene.switches], self._entities[:, scene.scene.switches :]
+        if scene.scene.switches:
+            switches[:, :, ANGLE] = self.qpos[:, scene.switch_qpos]
+            np.subtract(self.switch_bases, grip, out=switches[:, :, RELATIVE])
+            switches[:, :, VELOCITY] = self.switch_bases
         if scene.scene.cubes:
-            n = len(qpos)
-            position = qpos[:, scene.cube_qpos].reshape(n, -1, 7)[:, :, :3]  # (B, C, 3)
-            velocity = qvel[:, scene.cube_qvel].reshape(n, -1, 6) * dt  # (B, C, 6)
-            rotation = self.xmat[slots, scene.cube_bodies].reshape(n, -1, 3, 3)  # (B, C, 3, 3)
-            entities[slots, count:, POSITION] = position
-            entities[slots, count:, RELATIVE] = position - grip[:, None]
-            entities[slots, count:, EULER] = _euler(rotation)
-            entities[slots, count:, VELOCITY] = velocity[:, :, :3] - grip_velocity[:, None]
-            entities[slots, count:, SPIN] = np.einsum("bcij,bcj->bci", rotation, velocity[:, :, 3:])
+            position = self.cube_pose[:, :, :3]
+            cubes[:, :, POSITION] = position
+            np.subtract(position, grip, out=cubes[:, :, RELATIVE])
+            _euler(self.cube_rotation, out=cubes[:, :, EULER])
+            np.multiply(self.cube_velocity[:, :, :3], dt, out=cubes[:, :, VELOCITY])
+            cubes[:, :, VELOCITY] -= agent[:, None, 5:8]
+            spin = self.cube_velocity[:, :, 3:, None] * dt
+            np.matmul(self.cube_rotation, spin, out=cubes[:, :, SPIN, None])
+        return agent.astype(np.float32), self._entities.astype(np.float32)
 
     def permute(self, slots: Array | slice, order: Array) -> None:
         """order (n, N) keeps switches among switches; only exact right after a reset, when nothing moves yet."""
-        scene, switches = self.scene, self.scene.scene.switches
+        switches = self.scene.scene.switches
         ids = np.arange(len(self.qpos))[slots]
         among_switches, among_cubes = order[:, :switches], order[:, switches:] - switches
         self.switch_bases[ids] = np.take_along_axis(self.switch_bases[ids], among_switches[:, :, None], 1)
-        cubes = self.qpos[ids, scene.cube_qpos].reshape(len(ids), -1, 7)
-        self.qpos[ids, scene.cube_qpos] = np.take_along_axis(cubes, among_cubes[:, :, None], 1).reshape(len(ids), -1)
+        self.cube_pose[ids] = np.take_along_axis(self.cube_pose[ids], among_cubes[:, :, None], 1)
         self._look(ids)
 
     def load(self, rows: Array) -> None:
@@ -212,10 +218,17 @@ class _Simulations:
         self.warnings = self.batch.warning[:, :, 1].sum(1)
 
 
-def _euler(rotation: Array) -> Array:
+def _per_cube(rows: Array, columns: slice, width: int) -> Array:
+    """A view (B, C, width) of the columns of rows (B, columns): column 7 c + i of a cube's pose is [c, i]."""
+    part = rows[:, columns]
+    row, column = part.strides
+    shape = (len(part), part.shape[1] // width, width)
+    return np.lib.stride_tricks.as_strided(part, shape, (row, width * column, column))
+
+
+def _euler(rotation: Array, out: Array) -> None:
     """Rotation matrices (..., 3, 3) to Euler angles (..., 3), in the convention of the Fetch environments."""
     r = rotation
-    around_x = np.arctan2(-r[..., 1, 2], r[..., 2, 2])
-    around_y = np.arctan2(r[..., 0, 2], np.hypot(r[..., 1, 2], r[..., 2, 2]))
-    around_z = np.arctan2(-r[..., 0, 1], r[..., 0, 0])
-    return np.stack([around_x, around_y, around_z], -1)
+    np.arctan2(-r[..., 1, 2], r[..., 2, 2], out=out[..., 0])
+    np.arctan2(r[..., 0, 2], np.hypot(r[..., 1, 2], r[..., 2, 2]), out=out[..., 1])
+    np.arctan2(-r[..., 0, 1], r[..., 0, 0], out=out[..., 2])

@@ -30,7 +30,7 @@ class Exploration:
         >>> Exploration(decay_to=0.01, decay_from_epoch=100, decay_until_epoch=200).factor(150)
         0.505
         """
-        if epoch <= self.decay_from_epoch:
+        if self.decay_to == 1 or epoch <= self.decay_from_epoch:
             return 1.0
         done = (epoch - self.decay_from_epoch) / (self.decay_until_epoch - self.decay_from_epoch)
         return 1 + min(done, 1.0) * (self.decay_to - 1)
@@ -73,6 +73,7 @@ class TrainConfig:
     """sample episodes by how many of their entities moved"""
     selection_episodes: int = 100
     collisions: bool | None = None
+    gripper: bool | None = None
     threads: int = 2
 
 

@@ -15,13 +15,12 @@ import numpy as np
 import torch
 
 from efmdp.ddpg import DDPG, NonFinite
+from efmdp.domains import make_env
 from efmdp.entities import Array, EntityEnv, Objective
-from efmdp.env import FETCH_DIMS, FetchEnv
 from efmdp.evaluate import LEARNING, SELECTION, TRAINING, about_policy, play_episodes, policy_tensors, stream_seed
 from efmdp.recipes import Exploration, Stage, TrainConfig
 from efmdp.replay import Episodes, Replay
 from efmdp.runs import Run, RunError
-from efmdp.tasks import parse_task
 
 Report = Callable[[dict[str, Any]], None]
 
@@ -75,8 +74,8 @@ class Trainer:
         self.segments: dict[int, tuple[str, int]] = {}  # replay on disk: SHA-256 and episodes of each segment
         self.next_segment = 0
         self.unsaved: list[Episodes] = []
-        first = parse_task(config.stages[0].task, collisions=config.collisions)
-        self.agent = DDPG(config.network, FETCH_DIMS, config.ddpg, _usable(first.gripper), config.seed, device)
+        first = make_env(config.task, collisions=config.collisions, gripper=config.gripper)
+        self.agent = DDPG(config.network, first.dims, config.ddpg, first.usable_actions, config.seed, device)
         self._enter_stage()
 
     @property
@@ -86,22 +85,30 @@ class Trainer:
     def _enter_stage(self) -> None:
         """New environments and an empty replay; the networks go on."""
         config = self.config
-        task = parse_task(self.stage.task, collisions=config.collisions)
-        self.env = FetchEnv(task, config.num_envs, num_threads=config.threads)
+
+        def make(num_envs: int) -> EntityEnv:
+            return make_env(
+                self.stage.task,
+                num_envs,
+                collisions=config.collisions,
+                gripper=config.gripper,
+                num_threads=config.threads,
+            )
+
+        self.env = make(config.num_envs)
         self.env.reset(seed=stream_seed(config.seed + 1_000_003 * self.stage_index, TRAINING))
-        self.selection_env = FetchEnv(task, min(50, config.selection_episodes), num_threads=config.threads)
+        self.selection_env = make(min(50, config.selection_episodes))
         self.agent.config = replace(config.ddpg, action_l2=self.stage.action_l2)
-        self.horizon = max(scene.horizon for scene in task.scenes)
         self.replay = Replay(
             config.replay_capacity,
-            self.horizon,
-            task.entities,
-            FETCH_DIMS,
+            self.env.max_horizon,
+            self.env.num_entities,
+            self.env.dims,
             self.env.achieved,
             _reward(self.env, config.objective),
             config.by_movement,
         )
-        self.largest_cost = task.entities if config.objective.rule == "sum" else 1
+        self.largest_cost = self.env.num_entities if config.objective.rule == "sum" else 1
         self.segments = {}
         self.unsaved = []
 
@@ -109,9 +116,7 @@ class Trainer:
         """One episode in every environment, with exploration, into the replay and the normaliser."""
         began = time.perf_counter()
         factor = self.stage.exploration.factor(self.stage_epoch)
-        episodes, success = collect_episodes(
-            self.env, self.agent, self.stage.exploration, factor, self.horizon, self.rng
-        )
+        episodes, success = collect_episodes(self.env, self.agent, self.stage.exploration, factor, self.rng)
         self.replay.add(episodes)
         self.unsaved.append(episodes)
         self.agent.normaliser.learn(episodes, self.env.achieved(episodes.entities))
@@ -157,7 +162,7 @@ class Trainer:
         )
         self.run.append_row("timings.csv", {"epoch": self.epoch, **self.clock})
         self.sums = {}
-        about = about_policy(self.agent, self.config.network, FETCH_DIMS, self.stage.task)
+        about = about_policy(self.agent, self.config.network, self.env.dims, self.stage.task)
         about |= {"epoch": self.epoch, "steps": self.steps, "selection_success": self.success}
         self.run.write_policy("last", policy_tensors(self.agent), about)
         last_stage = self.stage_index == len(self.config.stages) - 1
@@ -260,7 +265,7 @@ _COUNTERS = (
 
 
 def collect_episodes(
-    env: EntityEnv, agent: DDPG, exploration: Exploration, factor: float, horizon: int, rng: np.random.Generator
+    env: EntityEnv, agent: DDPG, exploration: Exploration, factor: float, rng: np.random.Generator
 ) -> tuple[Episodes, float]:
     """One explored episode in every slot, and the fraction that succeeded. Failed simulations are left out."""
     obs = env.reset()
@@ -268,7 +273,7 @@ def collect_episodes(
     agents, entities, actions = [obs.agent], [obs.entities], []
     succeeded, failed = np.zeros(env.num_envs, bool), np.zeros(env.num_envs, bool)
     usable = agent.usable_actions.cpu().numpy()
-    for t in range(horizon):
+    for t in range(env.max_horizon):
         wanted = agent.act(obs)
         noise = exploration.noise * factor * rng.standard_normal(wanted.shape)
         random = rng.uniform(-1, 1, wanted.shape)
@@ -313,12 +318,8 @@ def _claim(run: Run, config: TrainConfig) -> None:
 
 def _reward(env: EntityEnv, objective: Objective) -> Callable[[Array, Array], Array]:
     """The reward that is learned from, as a function of subgoals (..., N, G)."""
+    objective = replace(objective, threshold=env.objective.threshold)
     return lambda achieved, desired: objective.reward(env.distance(achieved, desired), env.has_goal(desired))
-
-
-def _usable(gripper: bool) -> Array:
-    """Which actions the environment listens to: the fingers only where the gripper moves."""
-    return np.array([True, True, True, gripper])
 
 
 class _Interruption:

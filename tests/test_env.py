@@ -425,6 +425,7 @@ def test_a_simulation_that_blows_up_fails_alone(name: str, profile: str, value: 
     monkeypatch.chdir(tmp_path)  # MuJoCo writes a log where it runs
     poked, calm = make(name, 4, profile, seed=2), make(name, 4, profile, seed=2)
     victim = int(np.flatnonzero(poked.member == 0)[0])
+    start = poked.observe()
     others = [i for i in range(4) if i != victim]
     for t, moves in enumerate(random_actions(poked, 12)):
         if t == 6:
@@ -435,7 +436,7 @@ def test_a_simulation_that_blows_up_fails_alone(name: str, profile: str, value: 
         assert a.failed.tolist() == [t == 6 and i == victim for i in range(4)]
         assert a.truncated.tolist() == [t == 6 and i == victim for i in range(4)]
         if t == 6:
-            assert not np.array_equal(a.obs.goals[victim], b.obs.goals[victim])  # a new episode
+            assert not np.array_equal(a.obs.entities[victim], start.entities[victim])  # a new episode
             assert np.abs(a.obs.agent[victim, :3] - GRIPPER_START).max() < 1e-3
             poked.reset([victim])
             assert poked.elapsed[victim] == 0

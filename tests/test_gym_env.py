@@ -30,11 +30,21 @@ def equal(a: dict[str, np.ndarray], b: dict[str, np.ndarray]) -> bool:
     return a.keys() == b.keys() and all(np.array_equal(a[name], b[name]) for name in a)
 
 
+def draws(first: str, second: str) -> int:
+    """A seed with which 2-Switch|2-Push draws these tasks, one after the other."""
+    env = FetchGymEnv("2-Switch|2-Push")
+    return next(s for s in range(100) if (env.reset(seed=s)[1]["task"], env.reset()[1]["task"]) == (first, second))
+
+
+# Slots of the mixture that end early and change their task, end early and do not, and do not end within 45 steps
+SEEDS = [draws("2-Switch", "2-Push"), draws("2-Switch", "2-Switch"), draws("2-Push", "2-Switch")]
+
+
 # Registration
 
 
 def test_the_ids_that_the_suite_promises_exist() -> None:
-    names = "3Push 3Switch 2Switch2Push Stack PushStack 2SwitchOr2Push 2PushOrStack".split()
+    names = ["3Push", "3Switch", "2Switch2Push", "Stack", "PushStack", "2SwitchOr2Push", "2PushOrStack"]
     assert {f"efmdp/Fetch{name}-v1" for name in names} <= set(IDS)
     assert {name for name in gymnasium.registry if name.startswith("efmdp/")} == set(IDS)
 
@@ -211,11 +221,10 @@ def test_make_vec_gives_the_native_environment(mode: str) -> None:
 @pytest.mark.parametrize("task", ["1-Switch", "2-Switch|2-Push"])
 def test_autoreset_against_a_loop_over_single_environments(mode: str, task: str) -> None:
     """1-Switch ends after 20 steps, in all slots together; the mixture after 40 or 100, in each on its own."""
-    seeds = [4, 8, 15]
     vector = FetchVectorEnv(3, task=task, autoreset_mode=mode)
-    envs = [FetchGymEnv(task) for _ in seeds]
-    obs, _ = vector.reset(seed=seeds)
-    for i, (env, seed) in enumerate(zip(envs, seeds, strict=True)):
+    envs = [FetchGymEnv(task) for _ in SEEDS]
+    obs, _ = vector.reset(seed=SEEDS)
+    for i, (env, seed) in enumerate(zip(envs, SEEDS, strict=True)):
         assert equal(row(obs, i), env.reset(seed=seed)[0])
     done, ends = [False] * 3, 0
     for action in moves(45, 3):
@@ -277,10 +286,9 @@ def masked(info: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.parametrize("mode", ["NextStep", "SameStep"])
 @pytest.mark.parametrize("task", ["1-Switch", "2-Switch|2-Push"])
 def test_steps_are_those_of_gymnasium_s_own_vector_environment(mode: str, task: str) -> None:
-    seeds = [4, 8, 15]
     ours = FetchVectorEnv(3, task=task, autoreset_mode=mode)
     theirs = SyncVectorEnv([single(task)] * 3, autoreset_mode=AutoresetMode(mode))
-    assert equal(ours.reset(seed=seeds)[0], theirs.reset(seed=seeds)[0])
+    assert equal(ours.reset(seed=SEEDS)[0], theirs.reset(seed=SEEDS)[0])
     for action in moves(45, 3):
         a, b = ours.step(action), theirs.step(action)
         assert equal(a[0], b[0])
@@ -299,16 +307,22 @@ def test_steps_are_those_of_gymnasium_s_own_vector_environment(mode: str, task: 
 @pytest.mark.parametrize("mode", ["NextStep", "SameStep"])
 def test_infos_are_those_of_gymnasium_s_own_vector_environment(mode: str) -> None:
     """Of the episode that the observation belongs to: after an autoreset, of the new one. (At a reset there is nothing
-    that could have failed, so only what both say is compared.)"""
-    seeds, task = [4, 8, 15], "2-Switch|2-Push"
+    that could have failed, so `failed` is not compared.)"""
+    task = "2-Switch|2-Push"
     ours = FetchVectorEnv(3, task=task, autoreset_mode=mode)
     theirs = SyncVectorEnv([single(task)] * 3, autoreset_mode=AutoresetMode(mode))
-    first, expected = ours.reset(seed=seeds)[1], theirs.reset(seed=seeds)[1]
+    ours.reset(seed=SEEDS)
+    theirs.reset(seed=SEEDS)
     for t, action in enumerate(moves(45, 3)):
         info, expected = ours.step(action)[4], theirs.step(action)[4]
         for name in ("task", "is_success"):
             assert masked(info)[name] == masked(expected)[name], f"step {t}"
-    assert masked(first).keys() == {"task", "is_success"}
+
+
+def test_infos_of_a_reset_are_those_of_gymnasium_s_own_vector_environment() -> None:
+    task = "2-Switch|2-Push"
+    info = FetchVectorEnv(3, task=task).reset(seed=SEEDS)[1]
+    assert masked(info) == masked(SyncVectorEnv([single(task)] * 3).reset(seed=SEEDS)[1])
 
 
 def test_returned_arrays_are_not_reused() -> None:
@@ -354,6 +368,20 @@ def test_a_failure_is_reported_in_the_info_of_its_environment(tmp_path, monkeypa
     alone.fetch._members[0].qvel[0] = np.nan
     *_, truncated, info = alone.step(np.zeros(4, np.float32))
     assert truncated is info["failed"] is True
+
+
+def test_the_info_of_a_failure_names_the_task_that_failed(tmp_path, monkeypatch) -> None:
+    """Its slot has drawn another task by then."""
+    monkeypatch.chdir(tmp_path)
+    env = FetchVectorEnv(8, task="2-Switch|2-Push")
+    env.reset(seed=0)
+    playing = env.fetch.member.copy()
+    for member in (0, 1):
+        env.fetch._members[member].qvel[playing == member] = np.nan
+    info = env.step(moves(1, 8)[0])[4]
+    assert info["failed"].all()
+    assert (env.fetch.member != playing).any()
+    assert info["task"].tolist() == [("2-Switch", "2-Push")[member] for member in playing]
 
 
 # Pictures

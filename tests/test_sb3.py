@@ -4,7 +4,7 @@ import gymnasium
 import numpy as np
 import pytest
 
-import efmdp  # noqa: F401: registers the environments
+import efmdp
 
 torch = pytest.importorskip("torch")
 sb3 = pytest.importorskip("stable_baselines3")
@@ -19,7 +19,7 @@ def one_thread():
 
 
 @pytest.mark.parametrize("algorithm", ["DDPG", "SAC"])
-@pytest.mark.parametrize("name", ["efmdp/Fetch1Push-v1", "efmdp/Fetch2SwitchOr2Push-v1"])
+@pytest.mark.parametrize("name", [efmdp.gym_id("1-Push"), efmdp.gym_id("2-Switch|2-Push")])
 def test_hindsight_replay_trains(algorithm: str, name: str) -> None:
     env = gymnasium.make(name)
     model = getattr(sb3, algorithm)(

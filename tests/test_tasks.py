@@ -87,15 +87,10 @@ def test_an_unknown_name_shows_the_grammar_and_the_nearest_name(wrong: str, near
 
 @pytest.mark.parametrize(
     "wrong",
-    ["", "+", "|", "3-Push|", "|3-Push", "0-Push", "-1-Push", "03-Push", "1.5-Push", "3-Push ", "3-Push\n"]
-    + [
-        "2-Switch+",
-        "+2-Push",
-        "2-Switch2-Push",
-        "2-Push+Stack",
-        "2-Switch+2-Push+Stack",
-        "9999999-Push",
-        "\u0663-Push",
+    [
+        *("", "+", "|", "3-Push|", "|3-Push", "2-Switch+", "+2-Push", "2-Switch2-Push"),
+        *("0-Push", "-1-Push", "03-Push", "1.5-Push", "9999999-Push", "\u0663-Push", "3-Push ", "3-Push\n"),
+        *("2-Push+Stack", "2-Switch+2-Push+Stack", "2-Stack"),
     ],
 )
 def test_what_is_not_a_task_is_refused(wrong: str) -> None:
