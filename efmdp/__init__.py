@@ -10,7 +10,7 @@ from typing import Any
 
 import gymnasium
 
-from efmdp.tasks import PAPER_TASKS
+from efmdp.tasks import PAPER_TASKS, gym_id
 
 __version__ = version("efmdp")
 
@@ -34,15 +34,6 @@ def __getattr__(name: str) -> Any:
     from efmdp import networks  # torch takes seconds to import, and the environments do without it
 
     return getattr(networks, name)
-
-
-def gym_id(task: str) -> str:
-    """The Gymnasium id of a task; ids allow no `+` or `|`.
-
-    >>> gym_id("2-Switch+2-Push"), gym_id("2-Push|Stack")
-    ('efmdp/Fetch2Switch2Push-v1', 'efmdp/Fetch2PushOrStack-v1')
-    """
-    return f"efmdp/Fetch{task.replace('-', '').replace('+', '').replace('|', 'Or')}-v1"
 
 
 def _register() -> None:

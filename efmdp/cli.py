@@ -15,17 +15,17 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn, track
 from rich.table import Table
 
-import efmdp
-from efmdp.conformance import CheckResult, check, check_gymnasium
+from efmdp.conformance import CheckResult, check, check_gymnasium, report
 from efmdp.entities import EntityEnv
 from efmdp.env import FetchEnv
 from efmdp.render import Picture
 from efmdp.rollout import run_episodes
 from efmdp.scene import Profile
 from efmdp.scripted import Scripted
-from efmdp.tasks import GRAMMAR, PAPER_TASKS, Layout, RewardKind, Task, parse_task
+from efmdp.tasks import GRAMMAR, PAPER_TASKS, Layout, RewardKind, Task, gym_id, parse_task
 from efmdp.video import film_episodes, write_mp4
 
+DESCRIPTION = "Policies for sets of objects: the Entity-Factored MDP, the Fetch suite, and what learns on them."
 console = Console()
 
 
@@ -79,13 +79,8 @@ def check_command(
             "layout": options.layout,
         }
         results.append(check_gymnasium(lambda: gymnasium.make("efmdp/Fetch-v1", profile=options.profile, **kwargs)))
-    table = Table(title=f"{task}: is it an Entity-Factored MDP?")
-    for heading in ("check", "measured", "required", "ok"):
-        table.add_column(heading)
-    for result in results:
-        mark = "[green]yes[/]" if result.passed else "[bold red]NO[/]"
-        table.add_row(result.name, result.measured, result.requirement, mark)
-    console.print(table)
+    print(f"{task}: is it an Entity-Factored MDP?")
+    print(report(results))
     return 0 if all(result.passed for result in results) else 1
 
 
@@ -255,7 +250,7 @@ def tasks_command() -> int:
     for name in PAPER_TASKS:
         task = parse_task(name)
         steps = " or ".join(str(scene.horizon) for scene in task.scenes)
-        table.add_row(name, str(task.entities), steps, efmdp.gym_id(name))
+        table.add_row(name, str(task.entities), steps, gym_id(name))
     console.print(table)
     return 0
 
@@ -304,7 +299,7 @@ def _user_factory(name: str) -> Callable[[int], EntityEnv]:
 
 def main() -> None:
     try:
-        code = tyro.extras.subcommand_cli_from_dict(COMMANDS, prog="efmdp", description=efmdp.__doc__)
+        code = tyro.extras.subcommand_cli_from_dict(COMMANDS, prog="efmdp", description=DESCRIPTION)
     except (UsageError, ValueError, RuntimeError, OSError) as error:
         print(f"efmdp: {error}", file=sys.stderr)
         code = 2

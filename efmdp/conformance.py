@@ -1,15 +1,20 @@
 """Is this environment an Entity-Factored MDP? Checks that any `EntityEnv` can be put to, on its real dynamics."""
 
+import io
 import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Any, NamedTuple, cast
 
 import gymnasium
 import numpy as np
 from gymnasium.utils.env_checker import check_env
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
 from efmdp.entities import Array, EntityEnv, EntityObs, Step
+from efmdp.rollout import Policy
 
 MOVED = 0.01  # an entity whose achieved subgoal changed by more than this was touched
 FRESH_EPISODES = 256
@@ -23,10 +28,6 @@ class CheckResult:
     passed: bool
     measured: str
     requirement: str
-
-
-class Policy(Protocol):
-    def act(self, obs: EntityObs) -> Array: ...
 
 
 class Episode(NamedTuple):
@@ -86,16 +87,20 @@ def check(
     return results
 
 
-def report(results: Iterable[CheckResult]) -> str:
+def report(results: Iterable[CheckResult], width: int = 110) -> str:
     """A table of the results, as text."""
-    rows = [("check", "measured", "required", "ok")]
-    rows += [(r.name, r.measured, r.requirement, "yes" if r.passed else "NO") for r in results]
-    widths = [max(len(row[i]) for row in rows) for i in range(3)]
-    return "\n".join("  ".join([*(c.ljust(w) for c, w in zip(row, widths, strict=False)), row[3]]) for row in rows)
+    table = Table("check", "measured", "required", "ok")
+    for result in results:
+        cells = (result.name, result.measured, result.requirement, "yes" if result.passed else "NO")
+        table.add_row(*map(Text, cells))
+    console = Console(file=io.StringIO(), width=width, force_terminal=False)
+    with console.capture() as text:
+        console.print(table)
+    return text.get()
 
 
 def check_gymnasium(make: Callable[[], "gymnasium.Env[Any, Any]"]) -> CheckResult:
-    """Gymnasium's own checker. Its warnings fail too, except that an unbounded observation space is only mentioned."""
+    """Gymnasium's own checker. Its warnings fail too, except about an unbounded observation space."""
     error = None
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -109,7 +114,7 @@ def check_gymnasium(make: Callable[[], "gymnasium.Env[Any, Any]"]) -> CheckResul
             error = f"{type(problem).__name__}: {problem}"
     said = sorted({str(w.message) for w in caught if "gymnasium" in w.filename or "WARN: " in str(w.message)})
     serious = [text for text in said if "observation space" not in text or "infinity" not in text]
-    measured = "; ".join([*([error] if error else []), *said]) or "no warning"
+    measured = "; ".join([*([error] if error else []), *serious]) or "passed"
     return CheckResult(
         "gymnasium's checker", not error and not serious, measured, "no error; no warning but unbounded observations"
     )
@@ -271,6 +276,9 @@ class _Random:
             self.actions = self.rng.uniform(-1, 1, self.shape)
         self.calls += 1
         return self.actions
+
+    def reset(self, ids: Array | None = None) -> None:
+        self.calls = 0
 
 
 def _run(env: EntityEnv, obs: EntityObs, count: int, source: Policy | list[Array]) -> Episode:

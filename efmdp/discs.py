@@ -189,6 +189,9 @@ class DiscPusher:
     def __init__(self, threshold: float = THRESHOLD) -> None:
         self.tolerance = 0.5 * threshold  # stricter than success: a solved disc may be brushed later
 
+    def reset(self, ids: Array | None = None) -> None:
+        """Nothing is remembered between steps."""
+
     def act(self, obs: EntityObs) -> Array:
         """(B, 2) actions."""
         rows = np.arange(len(obs.agent))

@@ -214,6 +214,7 @@ class EntityEnv(ABC):
         if failed.any():
             self.failures += int(failed.sum())
             truncated = truncated | failed
+            self.elapsed[failed] = 0
             self._begin(np.flatnonzero(failed))
         obs = self.observe()
         distance = self.distance(self.achieved(obs.entities), obs.goals)

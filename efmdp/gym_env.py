@@ -7,7 +7,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
-from efmdp.entities import Array, EntityDims, EntityObs, Step
+from efmdp.entities import Array, EntityDims, EntityObs
 from efmdp.env import FETCH_DIMS, FetchEnv
 from efmdp.render import Picture
 from efmdp.scene import Profile
@@ -58,7 +58,7 @@ class _FetchSpaces:
         if render_mode is not None and render_mode not in RENDER_MODES:
             raise ValueError(f"unknown render_mode {render_mode!r}: choose {' or '.join(RENDER_MODES)}")
         parsed = parse_task(task, collisions=collisions, gripper=gripper, layout=layout, reward=reward)
-        self.fetch = FetchEnv(parsed, num_envs, profile)
+        self.fetch = FetchEnv(parsed, num_envs, profile, seed=int(np.random.SeedSequence().generate_state(1)[0]))
         self.render_mode = render_mode
         self._picture = Picture(self.fetch, width, height) if render_mode else None
         sizes = {
@@ -77,9 +77,8 @@ class _FetchSpaces:
         pairs = (*achieved.shape[:-1], -1, FETCH_DIMS.goal)  # (..., N, G)
         return self.fetch.reward(achieved.reshape(pairs), desired.reshape(pairs))
 
-    def _info(self, step: Step) -> dict[str, Array]:
-        names = np.array([scene.name for scene in self.fetch.task.scenes], object)
-        return {"is_success": step.success, "failed": step.failed, "task": names[self.fetch.member]}
+    def _tasks(self) -> Array:
+        return np.array([scene.name for scene in self.fetch.task.scenes], object)[self.fetch.member]
 
     def close(self, **kwargs: Any) -> None:
         if self._picture is not None:
@@ -168,15 +167,24 @@ class FetchVectorEnv(_FetchSpaces, VectorEnv[GymObs, Array, Array]):
     def reset(
         self, *, seed: int | list[int] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[GymObs, dict[str, Any]]:
-        """`options={"reset_mask": (num_envs,) bool}` resets some environments only."""
+        """`options={"reset_mask": (num_envs,) bool}` resets some environments only.
+
+        A list of seeds gives environment i what a single one gets from seed[i]; an int gives all of them streams of
+        their own.
+        """
         mask = None if options is None else options.get("reset_mask")
+        if mask is not None and (np.asarray(mask).dtype != bool or np.shape(mask) != (self.num_envs,)):
+            raise ValueError(f"reset_mask must be {self.num_envs} bools, one for each environment")
         obs = self.fetch.reset(mask, seed=seed)
-        self._done[slice(None) if mask is None else mask] = False
-        return _flat(self.fetch, obs), {}
+        chosen = np.ones(self.num_envs, bool) if mask is None else np.array(mask)
+        self._done = self._done & ~chosen
+        info = {"is_success": np.zeros(self.num_envs, bool), "task": self._tasks()}
+        return _flat(self.fetch, obs), info | {f"_{name}": chosen.copy() for name in info}
 
     def step(self, actions: Array) -> tuple[GymObs, Array, Array, Array, dict[str, Any]]:
+        tasks = self._tasks()
         step = self.fetch.step(actions)
-        info: dict[str, Any] = self._info(step)
+        info: dict[str, Any] = {"is_success": step.success, "failed": step.failed, "task": tasks}
         reward, truncated, obs = step.reward, step.truncated, step.obs
         begun_anew = self._done & (self.autoreset_mode == AutoresetMode.NEXT_STEP)
         if begun_anew.any():  # their action counts for nothing: this step is their reset
@@ -185,10 +193,13 @@ class FetchVectorEnv(_FetchSpaces, VectorEnv[GymObs, Array, Array]):
             truncated = truncated & ~begun_anew
             for name in ("is_success", "failed"):
                 info[name] = info[name] & ~begun_anew
-        self._done = truncated
+            info["task"] = np.where(begun_anew, self._tasks(), tasks)
+        self._done = truncated.copy()
         if self.autoreset_mode == AutoresetMode.SAME_STEP and truncated.any():
             info |= self._final(_flat(self.fetch, obs), info, truncated)
             obs = self.fetch.reset(truncated)
+            info["is_success"] = info["is_success"] & ~truncated
+            info["task"] = np.where(truncated, self._tasks(), info["task"])
         info |= {f"_{name}": np.ones(self.num_envs, bool) for name in ("is_success", "failed", "task")}
         return _flat(self.fetch, obs), reward, np.zeros(self.num_envs, bool), truncated, info
 

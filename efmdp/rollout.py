@@ -53,4 +53,5 @@ def run_episodes(
         if watch is not None:
             watch(step)
     once &= ~failed
+    steps[failed] = np.nan
     return Outcome(once, end & ~failed, steps, env.objective.met(distance).mean(1), distance, failed)

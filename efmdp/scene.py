@@ -41,7 +41,7 @@ MOUNT_JOINTS = {  # position of the mobile robot at the table; held there by hug
     "robot0:slide0": 0.405,
     "robot0:slide1": 0.48,
     "robot0:slide2": 0.0,
-    "robot0:torso_lift_joint": 0.0,
+    "robot0:torso_lift_joint": 0.0386,  # its lower limit: from 0, below it, the arm would start with a jolt
     "robot0:head_pan_joint": 0.0,
     "robot0:head_tilt_joint": 0.06,
 }
@@ -201,7 +201,7 @@ def _add_sensors(spec: mujoco.MjSpec) -> None:
 def _add_cube(spec: mujoco.MjSpec, index: int, entity: int, collisions: bool) -> None:
     body = spec.worldbody.add_body(name=f"cube{index}", pos=(1 + 0.1 * index, 0, CUBE_REST_HEIGHT))
     joint = body.add_freejoint(name=f"cube{index}")
-    joint.damping = np.full(np.shape(joint.damping), 0.01)
+    joint.damping = (0.01, 0, 0)
     body.add_geom(
         type=mujoco.mjtGeom.mjGEOM_BOX,
         size=np.full(3, CUBE_HALF),

@@ -126,6 +126,15 @@ def parse_task(
     )
 
 
+def gym_id(task: str) -> str:
+    """The Gymnasium id of a task; ids allow no `+` or `|`.
+
+    >>> gym_id("2-Switch+2-Push"), gym_id("2-Push|Stack")
+    ('efmdp/Fetch2Switch2Push-v1', 'efmdp/Fetch2PushOrStack-v1')
+    """
+    return f"efmdp/Fetch{task.replace('-', '').replace('+', '').replace('|', 'Or')}-v1"
+
+
 def _parse_scene(part: str, whole: str) -> Scene:
     if part == "Stack":
         return Scene(stacks=1)

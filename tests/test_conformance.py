@@ -239,7 +239,8 @@ def test_entities_of_different_kinds_are_not_swapped() -> None:
 
 def test_report_has_a_line_for_each_check() -> None:
     text = report([CheckResult("one", True, "1", "1"), CheckResult("another", False, "2", "no more than 1")])
-    assert [line.split()[-1] for line in text.splitlines()] == ["ok", "yes", "NO"]
+    rows = {cells[1]: cells[-2] for line in text.splitlines() if len(cells := re.split(r"\s*[│┃]\s*", line)) == 6}
+    assert rows == {"check": "ok", "one": "yes", "another": "NO"}
 
 
 class Walk(gymnasium.Env[np.ndarray, np.ndarray]):
@@ -261,11 +262,9 @@ class Walk(gymnasium.Env[np.ndarray, np.ndarray]):
 
 def test_gymnasium_checker() -> None:
     assert check_gymnasium(lambda: Walk(bound=10)) == CheckResult(
-        "gymnasium's checker", True, "no warning", "no error; no warning but unbounded observations"
+        "gymnasium's checker", True, "passed", "no error; no warning but unbounded observations"
     )
-    unbounded = check_gymnasium(Walk)
-    assert unbounded.passed
-    assert "infinity" in unbounded.measured
+    assert check_gymnasium(Walk).passed  # an unbounded observation space is no fault
     lopsided = check_gymnasium(lambda: Walk(high=2, bound=10))
     assert not lopsided.passed
     assert "normalized" in lopsided.measured
