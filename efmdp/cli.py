@@ -4,7 +4,7 @@ import importlib
 import os
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -15,14 +15,15 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn, track
 from rich.table import Table
 
-from efmdp.conformance import CheckResult, check, check_gymnasium, report
+from efmdp.conformance import check, check_gymnasium, report
+from efmdp.domains import make_env
 from efmdp.entities import EntityEnv
 from efmdp.env import FetchEnv
 from efmdp.render import Picture
 from efmdp.rollout import run_episodes
 from efmdp.scene import Profile
 from efmdp.scripted import Scripted
-from efmdp.tasks import GRAMMAR, PAPER_TASKS, Layout, RewardKind, Task, gym_id, parse_task
+from efmdp.tasks import GRAMMAR, PAPER_TASKS, Layout, RewardKind, gym_id, parse_task
 from efmdp.video import film_episodes, write_mp4
 
 DESCRIPTION = "Policies for sets of objects: the Entity-Factored MDP, the Fetch suite, and what learns on them."
@@ -45,8 +46,15 @@ class TaskOptions:
     profile: Profile = "fast"
     """physics: fast, or the reference it is measured against"""
 
-    def parse(self, name: str) -> Task:
-        return parse_task(name, collisions=self.collisions, layout=self.layout, reward=self.reward)
+    def make(self, name: str, num_envs: int = 1) -> EntityEnv:
+        return make_env(name, num_envs, **asdict(self))
+
+    def make_fetch(self, name: str, num_envs: int = 1) -> FetchEnv:
+        """For what needs the robot, such as pictures."""
+        env = self.make(name, num_envs)
+        if not isinstance(env, FetchEnv):
+            raise UsageError(f"{name} is no task of the robot: {GRAMMAR}")
+        return env
 
 
 def check_command(
@@ -58,27 +66,17 @@ def check_command(
     """Put an environment to the conformance check: permutation symmetry, rewards, seeds, values, Gymnasium's checker.
 
     Args:
-        task: a task name such as 3-Push, or module:factory for your own, where factory(num_envs) makes an EntityEnv.
+        task: a name such as 3-Push or 3-Disc, or module:factory for your own: factory(num_envs) makes an EntityEnv.
         num_envs: environments checked side by side.
         seed: of the episodes.
     """
-    results: list[CheckResult]
     if ":" in task:
         results = check(_user_factory(task), num_envs=num_envs, seed=seed)
+    elif isinstance(options.make(task), FetchEnv):
+        results = check(lambda count: options.make(task, count), Scripted(num_envs), num_envs=num_envs, seed=seed)
+        results.append(check_gymnasium(lambda: gymnasium.make("efmdp/Fetch-v1", task=task, **asdict(options))))
     else:
-        parsed = options.parse(task)
-
-        def make(count: int) -> EntityEnv:
-            return FetchEnv(parsed, count, options.profile)
-
-        results = check(make, Scripted(num_envs), num_envs=num_envs, seed=seed)
-        kwargs: dict[str, Any] = {
-            "task": task,
-            "reward": options.reward,
-            "collisions": options.collisions,
-            "layout": options.layout,
-        }
-        results.append(check_gymnasium(lambda: gymnasium.make("efmdp/Fetch-v1", profile=options.profile, **kwargs)))
+        results = check(lambda count: options.make(task, count), num_envs=num_envs, seed=seed)
     print(f"{task}: is it an Entity-Factored MDP?")
     print(report(results))
     return 0 if all(result.passed for result in results) else 1
@@ -103,11 +101,10 @@ def watch_command(
         width: of the video in pixels.
         height: of the video in pixels.
     """
-    parsed = options.parse(task)
     if episodes < 1:
         raise UsageError(f"--episodes is {episodes}: film at least one")
+    env = options.make_fetch(task)
     path = out or Path("runs") / "watch" / f"{task.replace('|', '-or-')}.mp4"
-    env = FetchEnv(parsed, 1, options.profile)
     if os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"):
         picture = Picture(env)
         for episode in range(episodes):
@@ -116,7 +113,7 @@ def watch_command(
     frames, outcomes = film_episodes(env, Scripted(1), episodes, seed, width, height)
     write_mp4(frames, path)
     solved = sum(int(outcome.success_once[0]) for outcome in outcomes)
-    console.print(f"{path}: {len(frames)} frames, {solved} of {episodes} episodes of {parsed.name} solved")
+    console.print(f"{path}: {len(frames)} frames, {solved} of {episodes} episodes of {task} solved")
     return 0
 
 
@@ -232,7 +229,7 @@ def evaluate_command(
 
     policy = load_policy(run, which)
     name = task or policy.about["task"]
-    env = FetchEnv(options.parse(name), min(episodes, 100), options.profile)
+    env = options.make(name, min(episodes, 100))
     outcome = play_episodes(env, policy, episodes, stream_seed(seed, TEST))
     console.print(f"{run} ({which}) on {name}, {episodes} episodes, {options.profile} physics")
     for label, values in (("once", outcome.success_once), ("end", outcome.success_end)):

@@ -1,0 +1,103 @@
+"""The commands as a user types them: output, exit codes, and one clear line for what is wrong."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import imageio_ffmpeg
+import pytest
+
+
+def efmdp(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", "from efmdp.cli import main; main()", *arguments]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=300, check=False)
+
+
+def test_check_prints_a_table_and_succeeds() -> None:
+    done = efmdp("check", "1-Switch", "--num-envs", "4")
+    assert done.returncode == 0, done.stderr
+    assert "symmetry of dynamics" in done.stdout
+    assert "gymnasium's checker" in done.stdout
+    assert "NO" not in done.stdout
+
+
+USER_MODULE = """
+import numpy as np
+from efmdp.discs import DiscEnv
+
+class Lopsided(DiscEnv):
+    def _advance(self, actions):
+        before = self._discs.copy()
+        failed = super()._advance(actions)
+        self._discs[:, :, 0] = before[:, :, 0]  # disc 0 is nailed down
+        return failed
+
+def good(num_envs):
+    return DiscEnv(num_envs, 2)
+
+def bad(num_envs):
+    return Lopsided(num_envs, 2)
+
+def wrong(num_envs):
+    return "not an environment"
+"""
+
+
+@pytest.fixture
+def user_folder(tmp_path: Path) -> Path:
+    (tmp_path / "mine.py").write_text(USER_MODULE)
+    return tmp_path
+
+
+def test_check_takes_an_environment_of_the_users(user_folder: Path) -> None:
+    assert efmdp("check", "mine:good", cwd=user_folder).returncode == 0
+
+
+def test_check_exits_non_zero_on_a_violation(user_folder: Path) -> None:
+    done = efmdp("check", "mine:bad", cwd=user_folder)
+    assert done.returncode == 1
+    assert "NO" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("check", "3-push"), "Did you mean '3-Push'?"),
+        (("check", "9-Push"), "holds 6 entities"),
+        (("check", "mine:absent"), "Name a factory as module:function"),
+        (("check", "absent:make"), "Name a factory as module:function"),
+        (("check", "mine:wrong"), "not an efmdp.entities.EntityEnv"),
+        (("watch", "3-Disc"), "no task of the robot"),
+        (("watch", "1-Push", "--episodes", "0"), "film at least one"),
+        (("watch", "1-Push", "--episodes", "1", "--out", "mine.py/film.mp4"), "mine.py"),
+    ],
+)
+def test_what_the_user_can_mend_is_one_line_and_exit_code_2(
+    arguments: tuple[str, ...], said: str, user_folder: Path
+) -> None:
+    done = efmdp(*arguments, cwd=user_folder)
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert done.stderr.startswith("efmdp: ")
+
+
+def test_unknown_flags_and_commands_exit_with_2() -> None:
+    assert efmdp("chekc", "1-Push").returncode == 2
+    assert efmdp("check", "1-Push", "--colisions").returncode == 2
+
+
+def test_watch_writes_a_film(tmp_path: Path) -> None:
+    film = tmp_path / "deep" / "film.mp4"
+    done = efmdp("watch", "1-Switch", "--episodes", "2", "--out", str(film), "--width", "320", "--height", "240")
+    assert done.returncode == 0, done.stderr
+    reader = imageio_ffmpeg.read_frames(str(film))
+    assert next(reader)["size"] == (320, 240)
+    assert len(list(reader)) > 20
+    assert "2 of 2 episodes" in done.stdout.replace("\n", " ")
+
+
+def test_tasks_lists_every_id() -> None:
+    done = efmdp("tasks")
+    assert done.returncode == 0
+    assert "efmdp/Fetch2SwitchOr2Push-v1" in done.stdout

@@ -1,0 +1,503 @@
+import errno
+import json
+import os
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from efmdp import runs
+from efmdp.evaluate import load_policy
+from efmdp.runs import Run, RunError, read_policy
+
+
+def tensors_of(number: int) -> dict[str, torch.Tensor]:
+    return {"weight": torch.full((3, 2), float(number)), "count": torch.tensor(number, dtype=torch.float64)}
+
+
+def save(run: Run, number: int, keep: int = 3) -> None:
+    """What a training run does at the end of an epoch: metrics, a new segment, a checkpoint that needs the last few."""
+    run.append_row("metrics.csv", {"epoch": number, "success": number / 7})
+    run.append_row("timings.csv", {"epoch": number, "seconds": 0.5})
+    known = run.digests = getattr(run, "digests", {})  # type: ignore[attr-defined]
+    known[number] = run.write_segment(number, {"lengths": np.full(2, number), "agent": np.ones((2, 3), np.float32)})
+    needed = {n: known[n] for n in sorted(known)[-keep:]}
+    run.write_checkpoint(number, tensors_of(number), {"number": number}, needed)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    """Three checkpoints written: of 1 (removed again), 2 and 3."""
+    run = Run(tmp_path / "run")
+    with run.held():
+        for number in (1, 2, 3):
+            save(run, number)
+    return run
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
+
+
+def restored(folder: Path, files: dict[str, bytes]) -> None:
+    """Put a folder back to what `contents` saw."""
+    for name in contents(folder).keys() - files.keys():
+        (folder / name).unlink()
+    for name, data in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(data)
+    for path in sorted(folder.rglob("*"), reverse=True):
+        if path.is_dir() and not any(path.iterdir()):
+            path.rmdir()
+
+
+# Checkpoints, when all is well
+
+
+def test_newest_checkpoint_comes_back(run: Run) -> None:
+    tensors, state, segments, damage = run.newest_checkpoint()
+    assert damage == []
+    assert state == {"number": 3}
+    assert all(torch.equal(tensors[name], tensor) for name, tensor in tensors_of(3).items())
+    assert [segment["lengths"].tolist() for segment in segments] == [[1, 1], [2, 2], [3, 3]]
+    assert segments[0]["agent"].dtype == np.float32
+
+
+def test_new_run_has_none(tmp_path: Path) -> None:
+    with Run(tmp_path / "new").held() as run, pytest.raises(FileNotFoundError):
+        run.newest_checkpoint()
+
+
+@pytest.mark.parametrize("last", [9, 10, 12, 101])
+def test_segments_come_back_in_the_order_they_were_written(tmp_path: Path, last: int) -> None:
+    with Run(tmp_path / "run").held() as run:
+        digests = {n: run.write_segment(n, {"lengths": np.array([n])}) for n in range(last - 4, last + 1)}
+        run.write_checkpoint(last, tensors_of(last), {}, digests)
+        _, _, segments, _ = run.newest_checkpoint()
+    assert [int(segment["lengths"][0]) for segment in segments] == list(range(last - 4, last + 1))
+
+
+def test_checkpoints_are_found_in_the_order_of_their_numbers(tmp_path: Path) -> None:
+    with Run(tmp_path / "run").held() as run:
+        for number in (9, 10, 100):
+            save(run, number)
+        assert run.newest_checkpoint()[1] == {"number": 100}
+
+
+def test_old_checkpoints_and_segments_go_and_needed_ones_stay(tmp_path: Path) -> None:
+    with Run(tmp_path / "run").held() as run:
+        for number in range(1, 8):
+            save(run, number, keep=2)
+    assert names(run.path / "checkpoints") == ["000006", "000007"]
+    assert names(run.path / "replay") == ["000005.npz", "000006.npz", "000007.npz"]  # 6 needs 5 and 6; 7 needs 6 and 7
+    for number in (7, 6):
+        _, state, segments, damage = run.newest_checkpoint()
+        assert state == {"number": number}
+        assert [int(s["lengths"][0]) for s in segments] == [number - 1, number]
+        (run.path / "checkpoints" / f"{number:06d}" / "state.json").write_text("{")
+
+
+def test_manifest_says_what_the_files_are(run: Run) -> None:
+    folder = run.path / "checkpoints" / "000003"
+    manifest = json.loads((folder / "manifest.json").read_text())
+    assert sorted([*manifest["files"], "manifest.json"]) == names(folder)
+    for name, digest in manifest["files"].items():
+        assert digest == runs._sha256((folder / name).read_bytes())
+    assert sorted(manifest["segments"]) == ["1", "2", "3"]
+
+
+def test_metrics_after_the_checkpoint_are_forgotten(run: Run) -> None:
+    before = (run.path / "metrics.csv").read_bytes(), (run.path / "timings.csv").read_bytes()
+    run.append_row("metrics.csv", {"epoch": 4, "success": 1.0})
+    with (run.path / "timings.csv").open("a") as file:
+        file.write("4,0.")  # killed while writing
+    run.newest_checkpoint()
+    assert ((run.path / "metrics.csv").read_bytes(), (run.path / "timings.csv").read_bytes()) == before
+
+
+def test_metrics_without_a_checkpoint_are_forgotten(tmp_path: Path) -> None:
+    """Killed between the first row and the first checkpoint: that epoch is done again, so its row must go."""
+    with Run(tmp_path / "run").held() as run:
+        run.append_row("metrics.csv", {"epoch": 1, "success": 0.5})
+        run.append_row("timings.csv", {"epoch": 1, "seconds": 0.5})
+        with pytest.raises(FileNotFoundError):
+            run.newest_checkpoint()
+        assert not (run.path / "metrics.csv").exists()
+        assert not (run.path / "timings.csv").exists()
+
+
+# Damage
+
+NEWEST = [
+    "checkpoints/000003/tensors.safetensors",
+    "checkpoints/000003/state.json",
+    "checkpoints/000003/metrics.csv",
+    "checkpoints/000003/timings.csv",
+    "checkpoints/000003/manifest.json",
+    "replay/000003.npz",
+]
+
+
+def flip(data: bytes, position: int, bit: int) -> bytes:
+    return data[:position] + bytes([data[position] ^ 1 << bit]) + data[position + 1 :]
+
+
+def assert_previous_is_used(run: Run, name: str) -> None:
+    tensors, state, segments, damage = run.newest_checkpoint()
+    assert state == {"number": 2}
+    assert tensors["count"] == 2
+    assert len(segments) == 2
+    assert len(damage) == 1
+    assert name in damage[0]
+    assert "\n" not in damage[0]
+    assert (run.path / "metrics.csv").read_text().splitlines()[-1].startswith("2,")
+    with run.held():  # and the run goes on
+        save(run, 3)
+        save(run, 4)
+    assert run.newest_checkpoint()[1] == {"number": 4}
+    assert run.newest_checkpoint()[3] == []
+
+
+@pytest.mark.parametrize("where", [0.0, 0.3, 0.6, 0.999])
+@pytest.mark.parametrize("name", [name for name in NEWEST if "manifest" not in name])
+def test_flipped_bit_is_found(run: Run, name: str, where: float) -> None:
+    path = run.path / name
+    data = path.read_bytes()
+    path.write_bytes(flip(data, int(where * len(data)), 2))
+    assert_previous_is_used(run, name)
+
+
+@pytest.mark.parametrize("left", [0, 1, 0.5, -1])
+@pytest.mark.parametrize("name", NEWEST)
+def test_truncated_file_is_found(run: Run, name: str, left: float) -> None:
+    path = run.path / name
+    data = path.read_bytes()
+    path.write_bytes(data[: int(left * len(data)) if left == 0.5 else int(left)])
+    assert_previous_is_used(run, name)
+
+
+@pytest.mark.parametrize("name", NEWEST)
+def test_missing_file_is_found(run: Run, name: str) -> None:
+    (run.path / name).unlink()
+    assert_previous_is_used(run, name)
+
+
+def test_any_flipped_bit_of_a_manifest_is_found(run: Run) -> None:
+    """Whatever it turns into, also where it is JSON still: another key, another number, another digest."""
+    before = contents(run.path)
+    name = "checkpoints/000003/manifest.json"
+    rng = np.random.default_rng(0)
+    size = len(before[name])
+    unnoticed = []
+    for position in range(size):
+        restored(run.path, before)
+        broken = flip(before[name], position, int(rng.integers(8)))
+        (run.path / name).write_bytes(broken)
+        try:
+            _, state, _, damage = run.newest_checkpoint()
+        except Exception as error:
+            unnoticed.append(f"{type(error).__name__} at byte {position}: {broken[position - 5 : position + 5]!r}")
+            continue
+        if state != {"number": 2} or len(damage) != 1:
+            unnoticed.append(f"nothing at byte {position}: {broken[position - 5 : position + 5]!r}")
+    assert unnoticed == []
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('"segments"', '"sugments"'),
+        ('"1": ', '"q": '),
+        ('"files"', '"fales"'),
+        ('"state.json"', '"stqte.json"'),
+    ],
+)
+def test_manifest_that_is_json_still(run: Run, old: str, new: str) -> None:
+    path = run.path / "checkpoints/000003/manifest.json"
+    assert old in path.read_text()
+    path.write_text(path.read_text().replace(old, new))
+    assert_previous_is_used(run, "checkpoints/000003")
+
+
+@pytest.mark.parametrize("manifest", ["[]", "null", "3", '{"files": [], "segments": {}}', '{"files": {}}'])
+def test_manifest_of_another_shape(run: Run, manifest: str) -> None:
+    (run.path / "checkpoints/000003/manifest.json").write_text(manifest)
+    assert_previous_is_used(run, "checkpoints/000003/manifest.json")
+
+
+def test_the_same_checkpoint_may_be_damaged_twice(run: Run) -> None:
+    for _ in range(2):
+        (run.path / "checkpoints/000003/state.json").write_text("{")
+        assert run.newest_checkpoint()[1] == {"number": 2}
+        with run.held():
+            save(run, 3)
+
+
+def test_all_damaged_is_one_line(run: Run) -> None:
+    for number in (2, 3):
+        (run.path / f"checkpoints/{number:06d}/state.json").write_text("{")
+    before = contents(run.path)
+    with pytest.raises(RunError) as caught:
+        run.newest_checkpoint()
+    message = str(caught.value)
+    assert "\n" not in message
+    assert str(run.path / "checkpoints/000003/state.json") in message
+    assert str(run.path / "checkpoints/000002/state.json") in message
+    assert contents(run.path) == before  # nothing is thrown away
+
+
+def test_a_shared_segment_damages_both(run: Run) -> None:
+    (run.path / "replay/000001.npz").write_bytes(b"")
+    with pytest.raises(RunError, match="000001.npz"):
+        run.newest_checkpoint()
+
+
+def test_unfinished_checkpoint_is_not_looked_at(run: Run) -> None:
+    unfinished = run.path / "checkpoints/000004.tmp"
+    unfinished.mkdir()
+    (unfinished / "tensors.safetensors").write_bytes(b"half")
+    _, state, _, damage = run.newest_checkpoint()
+    assert state == {"number": 3}
+    assert damage == []
+    save(run, 4)
+    assert run.newest_checkpoint()[1] == {"number": 4}
+    assert not unfinished.exists()
+
+
+def test_damaged_config_is_one_line(run: Run) -> None:
+    run.write_config({"config": {"task": "1-Disc"}})
+    assert run.config() == {"config": {"task": "1-Disc"}}
+    data = (run.path / "config.json").read_text()
+    (run.path / "config.json").write_text(data[:10])
+    with pytest.raises(RunError, match=r"config\.json is not readable") as caught:
+        run.config()
+    assert "\n" not in str(caught.value)
+
+
+# Writing
+
+
+def test_replacing_is_atomic(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever looks sees the old or the new, and the new only after it is safely on the disk."""
+    run.write_config({"version": 1})
+    path = run.path / "config.json"
+    events = []
+    write, sync, rename = runs._write_synced, os.fsync, os.rename
+
+    def noted_write(where: Path, data: bytes) -> None:
+        assert where != path
+        assert where.parent == path.parent  # the same file system, or it would be no rename
+        write(where, data)
+        events.append("written")
+        assert json.loads(path.read_text()) == {"version": 1}
+
+    def noted_sync(descriptor: int) -> None:
+        events.append("synced")
+        sync(descriptor)
+
+    def noted_rename(old: Path, new: Path) -> None:
+        events.append("renamed")
+        rename(old, new)
+
+    monkeypatch.setattr(runs, "_write_synced", noted_write)
+    monkeypatch.setattr(runs.os, "fsync", noted_sync)
+    monkeypatch.setattr(runs.os, "rename", noted_rename)
+    run.write_config({"version": 2})
+    assert json.loads(path.read_text()) == {"version": 2}
+    assert events == ["synced", "written", "renamed", "synced"]
+
+
+def test_manifest_is_written_last(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[str] = []
+    write = runs._write_synced
+    monkeypatch.setattr(runs, "_write_synced", lambda path, data: (written.append(path.name), write(path, data)))
+    run.write_checkpoint(4, tensors_of(4), {}, {})
+    assert set(written) == {"tensors.safetensors", "state.json", "metrics.csv", "timings.csv", "manifest.json"}
+    assert written[-1] == "manifest.json"
+
+
+def act(run: Run, what: str) -> None:
+    match what:
+        case "config":
+            run.write_config({"big": 1})
+        case "policy":
+            run.write_policy("last", tensors_of(9), {})
+        case "segment":
+            run.write_segment(9, {"lengths": np.zeros(3)})
+        case "checkpoint":
+            run.write_checkpoint(9, tensors_of(9), {}, {})
+
+
+@pytest.mark.parametrize("what", ["config", "policy", "segment", "checkpoint"])
+@pytest.mark.parametrize("written", [0, 0.5])
+def test_full_disk(run: Run, monkeypatch: pytest.MonkeyPatch, what: str, written: float) -> None:
+    run.write_config({"version": 1})
+    run.write_policy("last", tensors_of(1), {"task": "1-Disc"})
+    before = contents(run.path)
+
+    def full(path: Path, data: bytes) -> None:
+        path.write_bytes(data[: int(written * len(data))])
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(runs, "_write_synced", full)
+    with pytest.raises(RunError) as caught:
+        act(run, what)
+    message = str(caught.value)
+    assert str(run.path) in message
+    assert "No space left" in message
+    assert "free some space" in message
+    assert "\n" not in message
+    after = contents(run.path)
+    assert {name: after[name] for name in before} == before
+    monkeypatch.undo()
+    assert run.newest_checkpoint()[1] == {"number": 3}
+    act(run, what)  # with space again, all is well
+
+
+def test_full_disk_for_metrics(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Path, "open", full)
+    with pytest.raises(RunError, match="No space left"):
+        run.append_row("metrics.csv", {"epoch": 4, "success": 0})
+
+
+def test_folder_that_cannot_be_made(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("here first")
+    for path in (tmp_path / "file" / "run", tmp_path / "file"):
+        with pytest.raises(RunError) as caught, Run(path).held():
+            pass
+        assert str(path) in str(caught.value)
+        assert "\n" not in str(caught.value)
+    assert (tmp_path / "file").read_text() == "here first"
+
+
+def test_read_only_folder(run: Run) -> None:
+    before = contents(run.path)
+    for folder in (run.path, run.path / "checkpoints", run.path / "replay"):
+        folder.chmod(0o555)
+    try:
+        if os.access(run.path, os.W_OK):
+            pytest.skip("this user may write everywhere")
+        for what in ("config", "policy", "segment", "checkpoint"):
+            with pytest.raises(RunError, match="Permission denied") as caught:
+                act(run, what)
+            assert str(run.path) in str(caught.value)
+            assert "\n" not in str(caught.value)
+    finally:
+        for folder in (run.path, run.path / "checkpoints", run.path / "replay"):
+            folder.chmod(0o755)
+    assert contents(run.path) == before
+
+
+# One process at a time
+
+HOLDER = """
+import sys
+from pathlib import Path
+from efmdp.runs import Run
+with Run(Path(sys.argv[1])).held():
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_second_process_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    command = [sys.executable, "-c", HOLDER, str(path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as first:
+        assert first.stdout is not None
+        try:
+            assert first.stdout.readline() == "held\n"
+            with pytest.raises(RunError, match="in use by another process") as caught, Run(path).held():
+                pass
+            assert str(path) in str(caught.value)
+            assert "\n" not in str(caught.value)
+            with Run(tmp_path / "other").held():  # another folder is free
+                pass
+        finally:
+            first.kill()  # a killed process holds nothing
+    with Run(path).held():
+        pass
+
+
+def test_a_run_can_be_held_again_after_an_error(tmp_path: Path) -> None:
+    with pytest.raises(KeyError), Run(tmp_path / "run").held():
+        raise KeyError
+    with Run(tmp_path / "run").held():
+        pass
+
+
+# Policy files
+
+
+class Trap:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return os.mkdir, (str(self.path),)
+
+
+@pytest.mark.parametrize("how", ["pickle", "torch"])
+def test_policy_file_cannot_run_code(tmp_path: Path, how: str) -> None:
+    policy, trap = tmp_path / "policy-last.safetensors", tmp_path / "sprung"
+    if how == "pickle":
+        policy.write_bytes(pickle.dumps(Trap(trap)))
+    else:
+        torch.save({"actor": Trap(trap)}, policy)
+    for read in (read_policy, load_policy):
+        with pytest.raises(RunError, match="is not a policy of efmdp") as caught:
+            read(policy)
+        assert "\n" not in str(caught.value)
+    assert not trap.exists()
+    pickle.loads(pickle.dumps(Trap(trap)))  # it would have
+    assert trap.exists()
+
+
+def test_segment_cannot_run_code(run: Run, tmp_path: Path) -> None:
+    trap = tmp_path / "sprung"
+    with pytest.raises(ValueError, match="Object arrays"):
+        run.write_segment(4, {"lengths": np.array([Trap(trap)], dtype=object)})
+    assert not trap.exists()
+
+
+def test_policy_round_trip(run: Run) -> None:
+    run.write_policy("last", tensors_of(5), {"task": "1-Disc", "numbers": [1, 2.5, None]})
+    tensors, about = read_policy(run.path / "policy-last.safetensors")
+    assert about == {"task": "1-Disc", "numbers": [1, 2.5, None]}
+    assert all(torch.equal(tensors[name], tensor) for name, tensor in tensors_of(5).items())
+
+
+@pytest.mark.parametrize("data", [b"", b"x", b"\0" * 100, b"\xff" * 100])
+def test_rubbish_is_not_a_policy(tmp_path: Path, data: bytes) -> None:
+    (tmp_path / "p.safetensors").write_bytes(data)
+    with pytest.raises(RunError, match="is not a policy"):
+        read_policy(tmp_path / "p.safetensors")
+
+
+def test_strange_policies_are_one_line(run: Run, tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="there is no policy"):
+        load_policy(tmp_path / "none.safetensors")
+    with pytest.raises(RunError, match="there is no policy"):
+        load_policy(run.path)
+    for about in ({}, [], {"dims": 3}, {"dims": {"agent": 1, "entity": 1, "goal": 1, "action": 1}}):
+        run.write_policy("last", tensors_of(1), about)  # type: ignore[arg-type]
+        with pytest.raises(RunError, match="is not a policy of efmdp") as caught:
+            load_policy(run.path)
+        assert "\n" not in str(caught.value)
+    torch_file = tmp_path / "plain.safetensors"
+    import safetensors.torch
+
+    torch_file.write_bytes(safetensors.torch.save(tensors_of(1)))  # of somebody else: says nothing about itself
+    with pytest.raises(RunError, match="is not a policy of efmdp"):
+        load_policy(torch_file)
