@@ -4,9 +4,9 @@ import importlib
 import os
 import sys
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import gymnasium
 import numpy as np
@@ -17,21 +17,20 @@ from rich.table import Table
 
 from efmdp.conformance import check, check_gymnasium, report
 from efmdp.domains import make_env
-from efmdp.entities import EntityEnv
+from efmdp.entities import EntityEnv, UserError
 from efmdp.env import FetchEnv
 from efmdp.render import Picture
-from efmdp.rollout import run_episodes
+from efmdp.rollout import Policy, run_episodes
 from efmdp.scene import Profile
 from efmdp.scripted import Scripted
 from efmdp.tasks import GRAMMAR, PAPER_TASKS, Layout, RewardKind, gym_id, parse_task
 from efmdp.video import film_episodes, write_mp4
 
+if TYPE_CHECKING:
+    from efmdp.evaluate import LearnedPolicy
+
 DESCRIPTION = "Policies for sets of objects: the Entity-Factored MDP, the Fetch suite, and what learns on them."
 console = Console()
-
-
-class UsageError(Exception):
-    """Something the user can mend; the message says what is wrong and what to do."""
 
 
 @dataclass
@@ -45,6 +44,8 @@ class TaskOptions:
     """paper: up to 6 entities in the paper's square; wide: up to 12 in a larger one"""
     profile: Profile = "fast"
     """physics: fast, or the reference it is measured against"""
+    gripper: bool | None = None
+    """whether the fourth action moves the fingers (default: where the task stacks)"""
 
     def make(self, name: str, num_envs: int = 1) -> EntityEnv:
         return make_env(name, num_envs, **asdict(self))
@@ -53,7 +54,7 @@ class TaskOptions:
         """For what needs the robot, such as pictures."""
         env = self.make(name, num_envs)
         if not isinstance(env, FetchEnv):
-            raise UsageError(f"{name} is no task of the robot: {GRAMMAR}")
+            raise UserError(f"{name} is no task of the robot: {GRAMMAR}")
         return env
 
 
@@ -83,7 +84,8 @@ def check_command(
 
 
 def watch_command(
-    task: tyro.conf.Positional[str],
+    what: tyro.conf.Positional[str],
+    task: str | None = None,
     options: Annotated[TaskOptions, tyro.conf.arg(name="")] = TaskOptions(),  # noqa: B008
     episodes: int = 3,
     seed: int = 0,
@@ -91,30 +93,50 @@ def watch_command(
     width: int = 640,
     height: int = 480,
 ) -> int:
-    """Film the scripted controller at a task and write an mp4; with a screen, show a window as well.
+    """Film a policy, or the scripted controller, and write an mp4; with a screen, show a window as well.
 
     Args:
-        task: a task name such as 2-Switch+2-Push.
+        what: a run's folder or a policy file, or for the scripted controller a task name such as 2-Switch+2-Push.
+        task: what a policy is to do (default: what it was trained on).
         episodes: how many to film, one after another.
         seed: of the first episode.
-        out: the video (default: runs/watch/TASK.mp4).
+        out: the video (default: runs/watch/NAME.mp4).
         width: of the video in pixels.
         height: of the video in pixels.
     """
     if episodes < 1:
-        raise UsageError(f"--episodes is {episodes}: film at least one")
+        raise UserError(f"--episodes is {episodes}: film at least one")
+    policy: Policy
+    if Path(what).exists():
+        policy, task, options = _load_policy(Path(what), "last", task, options)
+        title = f"{Path(what).stem}-{task}"
+    elif task is not None:
+        raise UserError(f"there is no run at {what}; to film the scripted controller, name the task alone")
+    else:
+        policy, task, title = Scripted(1), what, what
     env = options.make_fetch(task)
-    path = out or Path("runs") / "watch" / f"{task.replace('|', '-or-')}.mp4"
     if os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"):
         picture = Picture(env)
         for episode in range(episodes):
-            run_episodes(env, Scripted(1), seed=seed + episode, watch=lambda _: picture.show())
+            run_episodes(env, policy, seed=seed + episode, watch=lambda _: picture.show())
         picture.close()
-    frames, outcomes = film_episodes(env, Scripted(1), episodes, seed, width, height)
+    frames, outcomes = film_episodes(env, policy, episodes, seed, width, height)
+    path = out or Path("runs") / "watch" / f"{title.replace('|', '-or-')}.mp4"
     write_mp4(frames, path)
     solved = sum(int(outcome.success_once[0]) for outcome in outcomes)
     console.print(f"{path}: {len(frames)} frames, {solved} of {episodes} episodes of {task} solved")
     return 0
+
+
+def _load_policy(
+    path: Path, which: str, task: str | None, options: TaskOptions
+) -> tuple["LearnedPolicy", str, TaskOptions]:
+    """A trained policy, the task it is to do, and the physics it was trained with unless another is asked for."""
+    from efmdp.evaluate import load_policy
+
+    policy = load_policy(path, which)
+    trained = {name: value for name, value in policy.physics.items() if getattr(options, name) is None}
+    return policy, task or policy.task, replace(options, **trained)
 
 
 @dataclass
@@ -167,7 +189,7 @@ def train_command(
         out = how.run
         stored = Run(out).config() if out.is_dir() else None
         if stored is None:
-            raise UsageError(f"there is no run at {out}: begin one with efmdp train ddpg --out {out}")
+            raise UserError(f"there is no run at {out}: begin one with efmdp train ddpg --out {out}")
         config = from_json(stored["config"])
     else:
         network = make_network(how.network, how.task, how.max_entities)
@@ -199,12 +221,22 @@ def train_command(
                 success="" if now["success"] is None else f"success {now['success']:.0%}",
             )
 
-        done = train_ddpg(config, out, how.epochs, report=show, warn=lambda text: console.print(f"[bold red]{text}[/]"))
+        done = train_ddpg(
+            config, out, how.epochs, _device(how.device), show, lambda text: console.print(f"[bold red]{text}[/]")
+        )
     if done:
         console.print(f"{out}: done. Try: efmdp evaluate {out}")
     else:
         console.print(f"{out}: stopped after this round, everything is saved. Go on with: efmdp train resume {out}")
     return 0
+
+
+def _device(wanted: str) -> str:
+    import torch
+
+    if wanted == "cuda" and not torch.cuda.is_available():
+        raise UserError("--device cuda: torch sees no GPU here; use --device cpu")
+    return ("cuda" if torch.cuda.is_available() else "cpu") if wanted == "auto" else wanted
 
 
 def evaluate_command(
@@ -224,11 +256,10 @@ def evaluate_command(
         which: the run's last policy, or the one that was best on the selection seeds.
         seed: test episodes differ from all training and selection episodes of the run with this seed.
     """
-    from efmdp.evaluate import TEST, load_policy, play_episodes, stream_seed
+    from efmdp.evaluate import TEST, play_episodes, stream_seed
     from efmdp.stats import success_rate
 
-    policy = load_policy(run, which)
-    name = task or policy.about["task"]
+    policy, name, options = _load_policy(run, which, task, options)
     env = options.make(name, min(episodes, 100))
     outcome = play_episodes(env, policy, episodes, stream_seed(seed, TEST))
     console.print(f"{run} ({which}) on {name}, {episodes} episodes, {options.profile} physics")
@@ -288,16 +319,16 @@ def _user_factory(name: str) -> Callable[[int], EntityEnv]:
     try:
         factory = getattr(importlib.import_module(module_name), attribute)
     except (ImportError, AttributeError) as error:
-        raise UsageError(f"cannot load {name}: {error}. Name a factory as module:function") from error
+        raise UserError(f"cannot load {name}: {error}. Name a factory as module:function") from error
     if not isinstance(env := factory(1), EntityEnv):
-        raise UsageError(f"{name} made a {type(env).__name__}, not an efmdp.entities.EntityEnv")
+        raise UserError(f"{name} made a {type(env).__name__}, not an efmdp.entities.EntityEnv")
     return factory
 
 
 def main() -> None:
     try:
         code = tyro.extras.subcommand_cli_from_dict(COMMANDS, prog="efmdp", description=DESCRIPTION)
-    except (UsageError, ValueError, RuntimeError, OSError) as error:
+    except (UserError, OSError) as error:
         print(f"efmdp: {error}", file=sys.stderr)
         code = 2
     sys.exit(code)

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from efmdp.entities import Array, EntityDims, EntityObs
+from efmdp.entities import Array, EntityDims, EntityObs, UserError
 from efmdp.networks import NetworkConfig, make_actor, make_critic
 from efmdp.replay import Batch, Episodes
 
@@ -84,7 +84,7 @@ class Normaliser(torch.nn.Module):
         return ((x - shift) * factor).clamp_(-self.normalised_clip, self.normalised_clip)
 
 
-class NonFinite(Exception):
+class NonFinite(UserError):
     """A number that went wrong; the message names it."""
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from efmdp.entities import OBJECTIVES, Array, EntityDims, EntityEnv, EntityObs, Objective
+from efmdp.entities import OBJECTIVES, Array, EntityDims, EntityEnv, EntityObs, Objective, UserError
 
 THRESHOLD = 0.1
 SPEED = 0.1  # the agent's largest move in a step: less than CONTACT, so it cannot jump over a disc
@@ -41,10 +41,10 @@ class DiscEnv(EntityEnv):
         seed: int = 0,
     ) -> None:
         if num_discs < 1:
-            raise ValueError(f"num_discs is {num_discs}: at least one disc is needed")
+            raise UserError(f"num_discs is {num_discs}: at least one disc is needed")
         self.num_goals = num_discs if num_goals is None else num_goals
         if not 1 <= self.num_goals <= num_discs:
-            raise ValueError(f"num_goals is {num_goals}: choose 1 to {num_discs}, the number of discs")
+            raise UserError(f"num_goals is {num_goals}: choose 1 to {num_discs}, the number of discs")
         if isinstance(reward, str):
             if reward not in OBJECTIVES:
                 raise ValueError(f"unknown reward {reward!r}: choose {' or '.join(OBJECTIVES)}, or give an Objective")
@@ -82,7 +82,7 @@ class DiscEnv(EntityEnv):
             most = max(most, int(placed[~ok].max()))
             pending = pending[~ok]
         fitted = min(max(most - 1, 0), self.num_entities)
-        raise ValueError(
+        raise UserError(
             f"no room for {self.num_entities} discs and {self.num_goals} subgoals in {ATTEMPTS} attempts: at most "
             f"{fitted} discs and {max(most - 1 - fitted, 0)} subgoals fitted"
         )

@@ -14,6 +14,10 @@ Array = np.ndarray
 Rule = Literal["all", "any", "mean", "sum"]
 
 
+class UserError(ValueError):
+    """Something that whoever asked can mend; the message says in one line what is wrong and what to do."""
+
+
 @dataclass(frozen=True)
 class EntityDims:
     """How many numbers describe the agent, one entity, one subgoal and one action."""
@@ -118,7 +122,7 @@ class EntityEnv(ABC):
 
     def __init__(self, num_envs: int, num_entities: int, dims: EntityDims, objective: Objective, seed: int = 0) -> None:
         if num_envs < 1:
-            raise ValueError(f"num_envs is {num_envs}: at least one environment is needed")
+            raise UserError(f"num_envs is {num_envs}: at least one environment is needed")
         self.num_envs = num_envs
         self.num_entities = num_entities
         self.dims = dims

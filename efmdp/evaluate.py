@@ -9,6 +9,7 @@ import torch
 
 from efmdp.ddpg import DDPG, DDPGConfig, Normaliser
 from efmdp.entities import Array, EntityDims, EntityEnv, EntityObs
+from efmdp.env import FetchEnv
 from efmdp.networks import NetworkConfig, make_actor
 from efmdp.rollout import Outcome, Policy, run_episodes
 from efmdp.runs import RunError, read_policy
@@ -29,15 +30,20 @@ def play_episodes(env: EntityEnv, policy: Policy, episodes: int, seed: int) -> O
 
 
 class LearnedPolicy:
-    """An actor and its normaliser, from a policy file: acts on any number of entities that its network takes."""
+    """An actor and its normaliser, from a policy file: acts on any number of entities that its network takes.
+
+    `task` and `physics` say what it was trained on.
+    """
 
     def __init__(self, path: Path) -> None:
-        tensors, self.about = read_policy(path)
+        tensors, about = read_policy(path)
         try:
-            dims = EntityDims(**self.about["dims"])
-            self.actor = make_actor(NetworkConfig(**self.about["network"]), dims)
-            self.normaliser = Normaliser(dims, DDPGConfig(**self.about["ddpg"]))
-            self.usable_actions = torch.tensor(self.about["usable_actions"], dtype=torch.float32)
+            self.task: str = about["task"]
+            self.physics: dict[str, Any] = dict(about["physics"])
+            dims = EntityDims(**about["dims"])
+            self.actor = make_actor(NetworkConfig(**about["network"]), dims)
+            self.normaliser = Normaliser(dims, DDPGConfig(**about["ddpg"]))
+            self.usable_actions = torch.tensor(about["usable_actions"], dtype=torch.float32)
             self.actor.load_state_dict(_part(tensors, "actor."))
             self.normaliser.load_state_dict(_part(tensors, "normaliser."))
         except (KeyError, TypeError, ValueError, RuntimeError) as error:
@@ -61,11 +67,13 @@ def policy_tensors(agent: DDPG) -> dict[str, torch.Tensor]:
     return {prefix + name: tensor for prefix, module in parts for name, tensor in module.state_dict().items()}
 
 
-def about_policy(agent: DDPG, network: NetworkConfig, dims: EntityDims, task: str) -> dict[str, Any]:
-    """What a policy file says about itself: enough to build its network again."""
+def about_policy(agent: DDPG, network: NetworkConfig, env: EntityEnv, task: str) -> dict[str, Any]:
+    """What a policy file says about itself: enough to build its network again, and the physics it knows."""
+    physics = {"collisions": env.task.collisions, "gripper": env.task.gripper} if isinstance(env, FetchEnv) else {}
     return {
         "task": task,
-        "dims": asdict(dims),
+        "physics": physics,
+        "dims": asdict(env.dims),
         "network": asdict(network),
         "ddpg": asdict(agent.config),
         "usable_actions": agent.usable_actions.tolist(),

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from efmdp.entities import EntityDims
+from efmdp.entities import EntityDims, UserError
 
 Kind = Literal["mlp", "deep-set", "deep-set-large", "self-attention"]
 
@@ -42,9 +42,9 @@ class NetworkConfig:
 
     def __post_init__(self) -> None:
         if self.kind not in get_args(Kind):
-            raise ValueError(f"unknown network {self.kind!r}: choose {', '.join(get_args(Kind))}")
+            raise UserError(f"unknown network {self.kind!r}: choose {', '.join(get_args(Kind))}")
         if (self.kind == "mlp") != (self.max_entities is not None):
-            raise ValueError(f"max_entities is {self.max_entities}: an mlp needs it, other networks take any number")
+            raise UserError(f"max_entities is {self.max_entities}: an mlp needs it, other networks take any number")
 
 
 def stack(*sizes: int) -> list[nn.Module]:
@@ -81,7 +81,7 @@ class MLP(nn.Module):
     ) -> Tensor:
         missing = self.max_entities - entities.shape[1]
         if missing < 0:
-            raise ValueError(f"{entities.shape[1]} entities: this MLP was made for at most {self.max_entities}")
+            raise UserError(f"{entities.shape[1]} entities: this MLP was made for at most {self.max_entities}")
         # (B, N, E) to (B, max_entities * E), and the same for goals
         flat = [F.pad(x, (0, 0, 0, missing)).flatten(1) for x in (entities, goals)]
         return self.layers(torch.cat([agent, *flat] if action is None else [agent, *flat, action], -1))

@@ -4,7 +4,7 @@ import mujoco
 import mujoco.viewer
 import numpy as np
 
-from efmdp.entities import Array
+from efmdp.entities import Array, UserError
 from efmdp.env import FetchEnv
 from efmdp.scene import LEVER_LENGTH, SWITCH_BASE_HALF, SceneModel, build_scene, color
 
@@ -32,7 +32,7 @@ class Picture:
             try:
                 self._renderers[member] = mujoco.Renderer(model, *self.size)
             except Exception as error:
-                raise RuntimeError(f"{NO_OPENGL} ({error})") from error
+                raise UserError(f"{NO_OPENGL} ({error})") from error
         renderer = self._renderers[member]
         camera = mujoco.MjvCamera()
         _aim(camera)
@@ -50,7 +50,7 @@ class Picture:
             try:
                 self._viewer = mujoco.viewer.launch_passive(model, data, show_left_ui=False, show_right_ui=False)
             except Exception as error:
-                raise RuntimeError(f"no window could be opened: is there a screen? ({error})") from error
+                raise UserError(f"no window could be opened: is there a screen? ({error})") from error
             _aim(self._viewer.cam)
         with self._viewer.lock():
             self._viewer.user_scn.ngeom = 0

@@ -30,12 +30,12 @@ import safetensors.torch
 from safetensors import SafetensorError
 from torch import Tensor
 
-from efmdp.entities import Array
+from efmdp.entities import Array, UserError
 
 KEPT = 2  # checkpoints: the newest, and the one before it in case the newest is damaged
 
 
-class RunError(Exception):
+class RunError(UserError):
     """What is wrong with a run directory and what to do, in one line."""
 
 

@@ -18,6 +18,7 @@ from typing import Literal
 import mujoco
 import numpy as np
 
+from efmdp.entities import UserError
 from efmdp.tasks import Scene
 
 Profile = Literal["reference", "fast"]
@@ -94,7 +95,7 @@ class SceneModel:
 def build_scene(scene: Scene, *, collisions: bool, gripper: bool, profile: Profile) -> SceneModel:
     """Compile the model of a scene. `gripper` says whether the fingers move at all."""
     if profile not in SUBSTEPS:
-        raise ValueError(f"unknown physics profile {profile!r}: choose {' or '.join(SUBSTEPS)}")
+        raise UserError(f"unknown physics profile {profile!r}: choose {' or '.join(SUBSTEPS)}")
     substeps, timestep = SUBSTEPS[profile]
     spec = _load_robot()
     if not gripper:
@@ -147,9 +148,7 @@ def _load_robot() -> mujoco.MjSpec:
     """The robot, its table and floor, with the hand welded to a mocap body that the actions move."""
     package = importlib.util.find_spec("gymnasium_robotics")
     if package is None or package.origin is None:
-        raise ModuleNotFoundError(
-            "the Fetch robot is part of gymnasium-robotics: pip install gymnasium-robotics==1.4.2"
-        )
+        raise UserError("the Fetch robot is part of gymnasium-robotics: pip install gymnasium-robotics==1.4.2")
     assets = pathlib.Path(package.origin).parent / "envs" / "assets" / "fetch"
     spec = mujoco.MjSpec.from_file(str(assets / "pick_and_place.xml"))
     spec.delete(spec.body("object0"))

@@ -5,6 +5,8 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
+from efmdp.entities import UserError
+
 Layout = Literal["paper", "wide"]
 RewardKind = Literal["sparse", "dense"]
 
@@ -24,7 +26,7 @@ WIDE_LIMITS = (0.17, 0.28)
 WIDE_CAPACITY = int(WIDE_LIMITS[0] * WIDE_LIMITS[1] / PAPER_HALF**2 * PAPER_CAPACITY)
 
 
-class TaskError(ValueError):
+class TaskError(UserError):
     """A task that cannot be; the message says why and what to ask for instead."""
 
 

@@ -162,7 +162,7 @@ class Trainer:
         )
         self.run.append_row("timings.csv", {"epoch": self.epoch, **self.clock})
         self.sums = {}
-        about = about_policy(self.agent, self.config.network, self.env.dims, self.stage.task)
+        about = about_policy(self.agent, self.config.network, self.env, self.stage.task)
         about |= {"epoch": self.epoch, "steps": self.steps, "selection_success": self.success}
         self.run.write_policy("last", policy_tensors(self.agent), about)
         last_stage = self.stage_index == len(self.config.stages) - 1
