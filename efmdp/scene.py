@@ -22,7 +22,7 @@ from efmdp.entities import UserError
 from efmdp.tasks import Scene
 
 Profile = Literal["reference", "fast"]
-SUBSTEPS = {"reference": (20, 0.002), "fast": (10, 0.004)}  # substeps per control step, seconds per substep
+SUBSTEPS = {"reference": (20, 0.002), "fast": (8, 0.005)}  # substeps per control step, seconds per substep
 
 GRIPPER_START = np.array([1.3419, 0.7491, 0.42])  # over the table, where FetchPush starts
 GRIPPER_QUATERNION = np.array([0.5**0.5, 0, 0.5**0.5, 0])  # fingers down

@@ -1,5 +1,6 @@
 """Training: `train_ddpg` is the whole loop, readable top to bottom."""
 
+import importlib.util
 import json
 import platform
 import signal
@@ -146,20 +147,19 @@ class Trainer:
         self.epoch += 1
         self.stage_epoch += 1
         self.round = 0
-        self.run.append_row(
-            "metrics.csv",
-            {
-                "epoch": self.epoch,
-                "task": self.stage.task,
-                "steps": self.steps,
-                "updates": self.agent.updates,
-                "success_once": self.success,
-                "success_end": float(outcome.success_end.mean()),
-                "entities_solved": float(outcome.solved.mean()),
-                "failures": self.env.failures,
-                **{name: value / self.config.rounds_per_epoch for name, value in self.sums.items()},
-            },
-        )
+        metrics = {
+            "epoch": self.epoch,
+            "task": self.stage.task,
+            "steps": self.steps,
+            "updates": self.agent.updates,
+            "success_once": self.success,
+            "success_end": float(outcome.success_end.mean()),
+            "entities_solved": float(outcome.solved.mean()),
+            "failures": self.env.failures,
+            **{name: value / self.config.rounds_per_epoch for name, value in self.sums.items()},
+        }
+        self.run.append_row("metrics.csv", metrics)
+        self._show_on_tensorboard(metrics)
         self.run.append_row("timings.csv", {"epoch": self.epoch, **self.clock})
         self.sums = {}
         about = about_policy(self.agent, self.config.network, self.env, self.stage.task)
@@ -176,6 +176,17 @@ class Trainer:
                 self.stage_index += 1
                 self.stage_epoch = 0
                 self._enter_stage()
+
+    def _show_on_tensorboard(self, metrics: dict[str, Any]) -> None:
+        """Scalars for TensorBoard, where it is installed; metrics.csv is what counts."""
+        if importlib.util.find_spec("tensorboard") is None:
+            return
+        from torch.utils.tensorboard import SummaryWriter  # takes seconds to import
+
+        with SummaryWriter(str(self.run.path / "tensorboard"), purge_step=self.epoch) as board:
+            for name, value in metrics.items():
+                if name not in ("epoch", "task"):
+                    board.add_scalar(name, value, self.epoch)
 
     def progress(self) -> dict[str, Any]:
         busy = self.clock

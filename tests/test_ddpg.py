@@ -221,7 +221,7 @@ class Constant(torch.nn.Module):
 
 
 def test_critic_target_by_hand() -> None:
-    """γ = 0.9, scale 2, largest cost 0.5: targets are within [-10, 0]."""
+    """Discount 0.9, scale 2, largest cost 0.5: targets are within [-10, 0]."""
     agent = make_agent(discount=0.9, reward_scale=2.0, target_every=NEVER)
     rewards = np.array([-0.5, 0.0, -0.25, -0.5], np.float32)
     batch = make_batch(0, 4)._replace(rewards=rewards)
@@ -401,8 +401,8 @@ def test_a_weight_that_is_not_finite_is_named() -> None:
 def test_fits_a_fixed_batch(network: NetworkConfig) -> None:
     agent = make_agent(network, target_keep=1.0)
     batch = make_batch(0, 16)
-    losses = [agent.update(batch, 1.0)["critic_loss"] for _ in range(300)]
-    assert np.mean(losses[-10:]) < 0.2 * np.mean(losses[:10])
+    losses = [agent.update(batch, 1.0)["critic_loss"] for _ in range(150)]
+    assert np.mean(losses[-10:]) < 0.5 * np.mean(losses[:10])
 
 
 def test_actor_finds_the_best_action() -> None:
