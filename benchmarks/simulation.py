@@ -1,6 +1,6 @@
 """Speed and memory of the simulation, side by side with Gymnasium-Robotics and with the bare limit of MuJoCo.
 
-python -m benchmarks.simulation [--seconds 5] [--num-envs 16] [--out results/simulation.json] prints a table, then one
+python -m benchmarks.simulation [--seconds 5] [--num-envs 64] [--out results/simulation.json] prints a table, then one
 JSON line. The peer gets its own virtual environment, built once in .benchmarks/peer-venv. Contestants run interleaved
 in rounds, so that noise hits all alike; numbers are medians over the rounds. The time to choose actions never counts.
 """
@@ -203,6 +203,7 @@ def our_contestants(num_envs: int) -> dict[str, Contestant]:
     vector = gymnasium.make_vec(name, num_envs, autoreset_mode="SameStep")
     horizon = parse_task(task).scenes[0].horizon
     found[f"ours {task} gymnasium.make_vec"] = Vector(vector, horizon, random_actions(num_envs, 4))
+    found["ours 3-Push, 16 environments"] = Ours(FetchEnv(parse_task("3-Push"), 16), RandomPolicy(16, 4))
     found["ours 1-Push reference profile"] = Ours(fetch("1-Push", "reference"), RandomPolicy(num_envs, 4))
     found["discs, 3, batch 4096"] = Ours(DiscEnv(DISC_ENVS, 3), RandomPolicy(DISC_ENVS, 2))
     return found
@@ -235,6 +236,7 @@ def verdict(name: str, value: float, target: float | None, at_most: bool) -> dic
 RATIOS = [
     Ratio("1-Push / peer", "ours 1-Push", "peer", 12),
     Ratio("3-Push / peer (1 cube)", "ours 3-Push", "peer", 10),
+    Ratio("3-Push, 16 environments / peer (1 cube)", "ours 3-Push, 16 environments", "peer"),
     *(Ratio(f"{task} / limit", f"ours {task}", f"limit {task}", 0.85) for task in ("1-Push", "3-Push", "6-Push")),
     Ratio("time of a 6-Push step / of a 1-Push step", "ours 1-Push", "ours 6-Push", 1.7, at_most=True),
     Ratio("scripted 1-Push / peer scripted", "ours 1-Push scripted", "peer scripted"),
@@ -273,7 +275,7 @@ def show(rates: dict[str, list[float]], rows: list[dict[str, Any]], best_peer: s
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=5, help="of stepping for each contestant, over all rounds")
-    parser.add_argument("--num-envs", type=int, default=16, help="environments in a batch of ours")
+    parser.add_argument("--num-envs", type=int, default=64, help="environments in a batch of ours")
     parser.add_argument("--out", type=Path, help="also write the JSON here")
     args = parser.parse_args()
 

@@ -5,7 +5,7 @@ import numpy as np
 from mujoco.batch import Batch, SimulationError
 
 from efmdp.entities import OBJECTIVES, Array, EntityDims, EntityEnv, EntityObs
-from efmdp.layout import sample_layout
+from efmdp.layout import sample_layouts
 from efmdp.scene import GRIPPER_QUATERNION, TABLE_TOP, Profile, SceneModel, build_scene
 from efmdp.tasks import Task
 
@@ -86,13 +86,12 @@ class FetchEnv(EntityEnv):
         scenes = self.task.scenes
         if len(scenes) > 1:
             self.member[ids] = [self.rngs[i].integers(len(scenes)) for i in ids]
-        layouts = [sample_layout(self.task, scenes[self.member[i]], self.rngs[i]) for i in ids]
-        starts = np.array([layout.starts for layout in layouts])  # (n, N, 2)
-        self._goals[ids] = [layout.goals for layout in layouts]
         for m, simulations in enumerate(self._members):
-            mine = self.member[ids] == m
-            if mine.any():
-                simulations.begin(ids[mine], starts[mine])
+            mine = ids[self.member[ids] == m]
+            if mine.size:
+                layouts = sample_layouts(self.task, scenes[m], [self.rngs[i] for i in mine])
+                self._goals[mine] = layouts.goals
+                simulations.begin(mine, layouts.starts)
 
     def _advance(self, actions: Array) -> Array:
         failed = np.zeros(self.num_envs, bool)
@@ -167,9 +166,10 @@ class _Simulations:
             self.batch.step(ids, nstep=scene.substeps, stage=_POSITIONS_AND_VELOCITIES)
         except SimulationError as error:
             broken[error.ids] = True
-        warnings = self.batch.warning[:, :, 1].sum(1)
-        broken |= warnings > self.warnings
-        self.warnings = warnings
+        if self.batch.warning.any():
+            warnings = self.batch.warning[:, :, 1].sum(1)
+            broken |= warnings > self.warnings
+            self.warnings = warnings
         return broken[slots]
 
     def observe(self) -> tuple[Array, Array]:

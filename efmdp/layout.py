@@ -1,6 +1,6 @@
-"""Where entities start and where they should go: one episode's layout, drawn from one generator."""
+"""Where entities start and where they should go, for many episodes at once, each drawn from its own generator."""
 
-import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -11,52 +11,79 @@ from efmdp.tasks import Scene, Task, TaskError
 
 SEPARATION = 0.1  # between entities, from an entity to the gripper, between goals, from a goal to a switch
 THRESHOLD = OBJECTIVES["sparse"].threshold
-DARTS = 32  # thrown at once for each entity
-ATTEMPTS = 1000  # layouts begun before giving up; a layout of the paper needs a handful
+DARTS = 24  # candidate places for each entity; a layout in which none of them is free is begun anew
+ATTEMPTS = 1000  # layouts begun before giving up; the paper's need a handful
 
 
-class EpisodeLayout(NamedTuple):
-    starts: Array  # (N, 2) on the table, switches first
-    goals: Array  # (N, 3) cube positions in metres, or (wanted angle, 0, 0)
+class Layouts(NamedTuple):
+    """S episodes of N entities, switches first."""
+
+    starts: Array  # (S, N, 2) on the table
+    goals: Array  # (S, N, 3) cube positions in metres, or (wanted angle, 0, 0)
 
 
-def sample_layout(task: Task, scene: Scene, rng: np.random.Generator) -> EpisodeLayout:
-    """Draw starts and goals; no push or switch starts within the threshold of its goal, no stack starts solved."""
-    center = GRIPPER_START[:2]
-    starts = _scatter(task, rng, scene.entities, keep_clear=center[None])
-    switches, cubes = starts[: scene.switches], starts[scene.switches :]
-    goals = np.zeros((scene.entities, 3))
-    goals[: scene.switches, 0] = SWITCH_RANGE * rng.choice((-1, 1), scene.switches)
-    cube_goals = goals[scene.switches :]  # a view
-    cube_goals[:, 2] = CUBE_REST_HEIGHT
-    if scene.stacks:
-        base = rng.integers(2)
-        cube_goals[1 - base, 2] += 2 * CUBE_HALF
-        cube_goals[:, :2] = _scatter(task, rng, 1, switches, cubes[None]) if scene.pushes else cubes[base]
-    elif scene.pushes:
-        cube_goals[:, :2] = _scatter(task, rng, scene.pushes, switches, cubes[:, None])
-    return EpisodeLayout(starts, goals)
+def sample_layouts(task: Task, scene: Scene, rngs: Sequence[np.random.Generator]) -> Layouts:
+    """Draw one layout from each generator; no push or switch starts within the threshold of its goal, no stack solved.
 
-
-def _scatter(task: Task, rng: np.random.Generator, count: int, keep_clear: Array, not_at: Array | None = None) -> Array:
-    """`count` points (count, 2), each SEPARATION from the others and from keep_clear (K, 2), and more than the success
-    threshold from not_at[i] (count, M, 2). A layout that paints itself into a corner is begun anew."""
-    low, size = GRIPPER_START[:2] - task.half_widths, 2 * np.array(task.half_widths)
-    fixed: list[list[float]] = keep_clear.tolist()
-    avoided: list[list[list[float]]] = [[]] * count if not_at is None else not_at.tolist()
+    A generator's layout depends on it alone, not on the others.
+    """
+    starts, goals = np.empty((len(rngs), scene.entities, 2)), np.empty((len(rngs), scene.entities, 3))
+    pending = np.arange(len(rngs))
     for _ in range(ATTEMPTS):
-        placed = fixed.copy()
-        for own in avoided:
-            darts = (low + size * rng.random((DARTS, 2))).tolist()  # plain floats: far quicker for so few points
-            clear = (
-                dart
-                for dart in darts
-                if all(math.dist(dart, other) > SEPARATION for other in placed)
-                and all(math.dist(dart, start) > THRESHOLD for start in own)
-            )
-            if (spot := next(clear, None)) is None:
-                break
-            placed.append(spot)
-        else:
-            return np.array(placed[len(fixed) :])
+        drawn, fits = _attempt(task, scene, [rngs[int(i)] for i in pending])
+        starts[pending[fits]], goals[pending[fits]] = drawn.starts[fits], drawn.goals[fits]
+        pending = pending[~fits]
+        if not pending.size:
+            return Layouts(starts, goals)
     raise TaskError(f"{task.name} does not fit the {task.layout!r} layout: no room found in {ATTEMPTS} attempts")
+
+
+def _attempt(task: Task, scene: Scene, rngs: Sequence[np.random.Generator]) -> tuple[Layouts, Array]:
+    """One try from each of S generators, and which of them came out right, (S,) bool."""
+    s, n, switches = len(rngs), scene.entities, scene.switches
+    goal_spots = min(scene.pushes, 1) if scene.stacks else scene.pushes  # a stack's two goals share one spot
+    darts = 2 * DARTS * (n + goal_spots)
+    numbers = np.array([rng.random(darts + switches + 1) for rng in rngs])  # (S, darts, then coins)
+    half = np.array(task.half_widths)
+    spots = GRIPPER_START[:2] + half * (2 * numbers[:, :darts].reshape(s, n + goal_spots, DARTS, 2) - 1)
+    coins = numbers[:, darts:] < 0.5  # (S, switches + 1)
+
+    gripper = np.broadcast_to(GRIPPER_START[:2], (s, 1, 2))
+    starts, fits = _place(spots[:, :n], gripper)
+    cubes = starts[:, switches:]
+    goals = np.zeros((s, n, 3))
+    goals[:, :switches, 0] = SWITCH_RANGE * np.where(coins[:, :switches], 1, -1)
+    cube_goals = goals[:, switches:]  # a view
+    cube_goals[:, :, 2] = CUBE_REST_HEIGHT
+    if scene.stacks:
+        top = coins[:, -1].astype(int)
+        cube_goals[np.arange(s), top, 2] += 2 * CUBE_HALF
+        cube_goals[:, :, :2] = cubes[np.arange(s), 1 - top][:, None]
+    if goal_spots:
+        not_at = cubes[:, None] if scene.stacks else cubes[:, :, None]  # (S, spots, cubes that must not start there, 2)
+        cube_goals[:, :, :2], goals_fit = _place(spots[:, n:], starts[:, :switches], not_at)
+        fits &= goals_fit
+    return Layouts(starts, goals), fits
+
+
+def _place(spots: Array, keep_clear: Array, not_at: Array | None = None) -> tuple[Array, Array]:
+    """The first free one of each point's spots (S, P, DARTS, 2), point by point: (S, P, 2), and whether all were free.
+
+    Free is SEPARATION from earlier points and from keep_clear (S, K, 2), and further than the success threshold from
+    not_at[:, p] (S, P, M, 2).
+    """
+    rows, fits = np.arange(len(spots)), np.ones(len(spots), bool)
+    placed = keep_clear
+    for p in range(spots.shape[1]):
+        free = np.all(_distances(spots[:, p], placed) > SEPARATION, axis=2)  # (S, DARTS)
+        if not_at is not None:
+            free &= np.all(_distances(spots[:, p], not_at[:, p]) > THRESHOLD, axis=2)
+        fits &= free.any(1)
+        chosen = spots[rows, p, free.argmax(1)]
+        placed = np.concatenate([placed, chosen[:, None]], 1)
+    return placed[:, keep_clear.shape[1] :], fits
+
+
+def _distances(a: Array, b: Array) -> Array:
+    """(S, A, 2) and (S, B, 2) to (S, A, B)."""
+    return np.hypot(a[:, :, None, 0] - b[:, None, :, 0], a[:, :, None, 1] - b[:, None, :, 1])

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import efmdp.layout
-from efmdp.layout import SEPARATION, THRESHOLD, EpisodeLayout, sample_layout
+from efmdp.layout import SEPARATION, THRESHOLD, Layouts, sample_layouts
 from efmdp.scene import CUBE_HALF, CUBE_REST_HEIGHT, GRIPPER_START, SWITCH_BASE_HALF
 from efmdp.tasks import Scene, Task, TaskError, parse_task
 
@@ -14,10 +14,17 @@ EPISODES = 200
 TABLE_X, TABLE_Y = (1.05, 1.55), (0.4, 1.1)
 
 
-def layouts(task: Task, episodes: int = EPISODES) -> Iterator[tuple[Scene, EpisodeLayout]]:
-    for seed in range(episodes):
-        for scene in task.scenes:
-            yield scene, sample_layout(task, scene, np.random.default_rng(seed))
+def sample_layout(task: Task, scene: Scene, rng: np.random.Generator) -> Layouts:
+    """One layout without its batch dimension: starts (N, 2), goals (N, 3)."""
+    batch = sample_layouts(task, scene, [rng])
+    return Layouts(batch.starts[0], batch.goals[0])
+
+
+def layouts(task: Task, episodes: int = EPISODES) -> Iterator[tuple[Scene, Layouts]]:
+    for scene in task.scenes:
+        batch = sample_layouts(task, scene, [np.random.default_rng(seed) for seed in range(episodes)])
+        for starts, goals in zip(batch.starts, batch.goals, strict=True):
+            yield scene, Layouts(starts, goals)
 
 
 def gaps(a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -110,6 +117,16 @@ def test_the_same_generator_gives_the_same_layout() -> None:
         assert np.array_equal(one.starts, two.starts)
         assert np.array_equal(one.goals, two.goals)
         assert not np.array_equal(one.starts, other.starts)
+
+
+def test_a_layout_depends_on_its_own_generator_alone() -> None:
+    """Also where others, or it, have to begin anew."""
+    task = parse_task("6-Push")
+    batch = sample_layouts(task, task.scenes[0], [np.random.default_rng(seed) for seed in range(40)])
+    for seed in range(40):
+        alone = sample_layout(task, task.scenes[0], np.random.default_rng(seed))
+        assert np.array_equal(alone.starts, batch.starts[seed])
+        assert np.array_equal(alone.goals, batch.goals[seed])
 
 
 def test_an_impossible_layout_is_an_error_and_not_an_endless_loop(monkeypatch: pytest.MonkeyPatch) -> None:

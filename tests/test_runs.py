@@ -327,29 +327,40 @@ def act(run: Run, what: str) -> None:
 
 
 @pytest.mark.parametrize("what", ["config", "policy", "segment", "checkpoint"])
-@pytest.mark.parametrize("written", [0, 0.5])
-def test_full_disk(run: Run, monkeypatch: pytest.MonkeyPatch, what: str, written: float) -> None:
+@pytest.mark.parametrize(
+    ("number", "written", "hint"),
+    [
+        (errno.ENOSPC, 0.0, "free some space"),
+        (errno.ENOSPC, 0.5, "free some space"),
+        (errno.EROFS, 0.0, "check its permissions"),
+        (errno.EACCES, 0.0, "check its permissions"),
+    ],
+)
+def test_disk_that_refuses(
+    run: Run, monkeypatch: pytest.MonkeyPatch, what: str, number: int, written: float, hint: str
+) -> None:
     run.write_config({"version": 1})
     run.write_policy("last", tensors_of(1), {"task": "1-Disc"})
     before = contents(run.path)
 
-    def full(path: Path, data: bytes) -> None:
-        path.write_bytes(data[: int(written * len(data))])
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    def refusing(path: Path, data: bytes) -> None:
+        if written:
+            path.write_bytes(data[: int(written * len(data))])
+        raise OSError(number, os.strerror(number))
 
-    monkeypatch.setattr(runs, "_write_synced", full)
+    monkeypatch.setattr(runs, "_write_synced", refusing)
     with pytest.raises(RunError) as caught:
         act(run, what)
     message = str(caught.value)
     assert str(run.path) in message
-    assert "No space left" in message
-    assert "free some space" in message
+    assert os.strerror(number) in message
+    assert hint in message
     assert "\n" not in message
     after = contents(run.path)
     assert {name: after[name] for name in before} == before
     monkeypatch.undo()
     assert run.newest_checkpoint()[1] == {"number": 3}
-    act(run, what)  # with space again, all is well
+    act(run, what)  # when the disk is willing again, all is well
 
 
 def test_full_disk_for_metrics(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
