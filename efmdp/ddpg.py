@@ -52,6 +52,8 @@ class Normaliser(torch.nn.Module):
 
     def learn(self, episodes: Episodes, achieved: Array) -> None:
         """Take in the features of new episodes; goals are both those wanted and those achieved (K, T + 1, N, G)."""
+        if not episodes.lengths.size:  # every simulation failed
+            return
         inside = np.arange(episodes.agent.shape[1]) <= episodes.lengths[:, None]  # (K, T + 1)
         goals = np.concatenate([achieved[inside].reshape(-1, achieved.shape[-1]), *episodes.goals])
         self._absorb("agent", episodes.agent[inside])
@@ -62,8 +64,8 @@ class Normaliser(torch.nn.Module):
         """Chan's parallel update of mean and squares by rows (n, features)."""
         x = rows.astype(np.float64).clip(-self.clip, self.clip)
         count, mean, squares = (getattr(self, f"{name}_{part}") for part in ("count", "mean", "squares"))
-        n, new_mean = len(x), torch.from_numpy(x.mean(0))
-        new_squares = torch.from_numpy(((x - x.mean(0)) ** 2).sum(0))
+        n, new_mean = len(x), torch.from_numpy(x.mean(0)).to(mean.device)
+        new_squares = torch.from_numpy(((x - x.mean(0)) ** 2).sum(0)).to(mean.device)
         total, delta = count + n, new_mean - mean
         squares += new_squares + delta**2 * count * n / total
         mean += delta * n / total
@@ -80,7 +82,7 @@ class Normaliser(torch.nn.Module):
 
     def _apply_to(self, name: str, values: Array) -> Tensor:
         shift, factor = getattr(self, f"{name}_shift"), getattr(self, f"{name}_factor")
-        x = torch.from_numpy(values).to(shift.device).clamp(-self.clip, self.clip)
+        x = torch.from_numpy(values).to(shift.device, torch.float32).clamp(-self.clip, self.clip)
         return ((x - shift) * factor).clamp_(-self.normalised_clip, self.normalised_clip)
 
 
@@ -102,8 +104,9 @@ class DDPG:
     ) -> None:
         self.config = config
         self.device = torch.device(device)
-        torch.manual_seed(seed)
-        self.actor, self.critic = make_actor(network, dims).to(device), make_critic(network, dims).to(device)
+        with torch.random.fork_rng(devices=[]):  # networks draw their weights from the global generator
+            torch.manual_seed(seed)
+            self.actor, self.critic = make_actor(network, dims).to(device), make_critic(network, dims).to(device)
         self.target_actor, self.target_critic = copy.deepcopy(self.actor), copy.deepcopy(self.critic)
         for target in (self.target_actor, self.target_critic):
             target.requires_grad_(False)
@@ -124,6 +127,9 @@ class DDPG:
     def update(self, batch: Batch, largest_cost: float) -> dict[str, float]:
         """One gradient step of critic and actor. `largest_cost` is the most that one step can cost, unscaled."""
         config = self.config
+        for name, parts in (("observation", (*batch.obs, *batch.next_obs)), ("reward", (batch.rewards,))):
+            if not all(np.isfinite(part).all() for part in parts):  # clipping would hide it
+                raise NonFinite(f"a {name} in the batch of update {self.updates + 1} is not finite")
         obs, next_obs = self.normaliser(batch.obs), self.normaliser(batch.next_obs)
         actions = torch.from_numpy(batch.actions).to(self.device)
         rewards = torch.from_numpy(batch.rewards).to(self.device)

@@ -63,6 +63,10 @@ class DiscEnv(EntityEnv):
     def horizons(self) -> Array:
         return self._horizons
 
+    @property
+    def largest_distance(self) -> float:
+        return 2 * 2**0.5
+
     def demonstrator(self) -> "DiscPusher":
         return DiscPusher(self.objective.threshold)
 

@@ -144,6 +144,11 @@ class EntityEnv(ABC):
         return int(self.horizons.max())
 
     @property
+    def largest_distance(self) -> float:
+        """How far from its subgoal an entity can be; infinite where nobody knows."""
+        return np.inf
+
+    @property
     def usable_actions(self) -> Array:
         """Which actions the environment listens to, (A,) bool."""
         return np.ones(self.dims.action, bool)

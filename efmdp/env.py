@@ -6,7 +6,7 @@ from mujoco.batch import Batch, SimulationError
 
 from efmdp.entities import OBJECTIVES, Array, EntityDims, EntityEnv, EntityObs
 from efmdp.layout import sample_layouts
-from efmdp.scene import GRIPPER_QUATERNION, TABLE_TOP, Profile, SceneModel, build_scene
+from efmdp.scene import GRIPPER_QUATERNION, SWITCH_RANGE, TABLE_TOP, Profile, SceneModel, build_scene
 from efmdp.tasks import Task
 
 FETCH_DIMS = EntityDims(agent=10, entity=16, goal=3, action=4)
@@ -52,6 +52,10 @@ class FetchEnv(EntityEnv):
     @property
     def max_horizon(self) -> int:
         return int(self._member_horizons.max())
+
+    @property
+    def largest_distance(self) -> float:
+        return 2 * SWITCH_RANGE  # radians, and more than a cube gets away from its goal, in metres, on the table
 
     @property
     def usable_actions(self) -> Array:

@@ -47,7 +47,7 @@ class LearnedPolicy:
             self.actor.load_state_dict(_part(tensors, "actor."))
             self.normaliser.load_state_dict(_part(tensors, "normaliser."))
         except (KeyError, TypeError, ValueError, RuntimeError) as error:
-            raise RunError(f"{path} is not a policy of efmdp ({error})") from None
+            raise RunError(f"{path} is not a policy of efmdp ({' '.join(str(error).split())})") from None
 
     @torch.no_grad()
     def act(self, obs: EntityObs) -> Array:

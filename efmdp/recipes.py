@@ -32,7 +32,7 @@ class Exploration:
         """
         if self.decay_to == 1 or epoch <= self.decay_from_epoch:
             return 1.0
-        done = (epoch - self.decay_from_epoch) / (self.decay_until_epoch - self.decay_from_epoch)
+        done = (epoch - self.decay_from_epoch) / max(1, self.decay_until_epoch - self.decay_from_epoch)
         return 1 + min(done, 1.0) * (self.decay_to - 1)
 
 
@@ -65,7 +65,7 @@ class TrainConfig:
     rounds_per_epoch: int = 50
     """a round is one episode of every environment, then updates"""
     updates_per_round: int = 40
-    batch_size: int = 512
+    batch_size: int = 256
     relabel_prob: float = 0.8
     replay_capacity: int = 1_000_000
     """transitions"""

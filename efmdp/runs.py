@@ -119,10 +119,11 @@ class Run:
         for name in ("metrics.csv", "timings.csv"):
             if (self.path / name).exists():
                 files[name] = (self.path / name).read_bytes()
-        manifest = {
+        manifest: dict[str, Any] = {
             "files": {name: _sha256(data) for name, data in files.items()},
             "segments": {str(n): digest for n, digest in segments.items()},
         }
+        manifest["checksum"] = _sha256(json.dumps(manifest).encode())
         with _clear_errors(self.path):
             shutil.rmtree(temporary, ignore_errors=True)
             shutil.rmtree(final, ignore_errors=True)  # left behind by a run that was resumed from an earlier one
@@ -133,7 +134,10 @@ class Run:
             _sync_directory(temporary)
             os.rename(temporary, final)
             _sync_directory(final.parent)
-        self._verify(final)
+        try:
+            self._verify(final)
+        except Damaged as error:
+            raise RunError(f"{error} although just written: check the disk; the checkpoint before it is kept") from None
         self._forget_old()
 
     def newest_checkpoint(self) -> tuple[dict[str, Tensor], dict[str, Any], list[dict[str, Array]], list[str]]:
@@ -142,7 +146,8 @@ class Run:
         for path in reversed(self._checkpoints()):
             try:
                 manifest = self._verify(path)
-                segments = [self._read_segment(n, digest) for n, digest in sorted(manifest["segments"].items())]
+                in_order = sorted(manifest["segments"].items(), key=lambda item: int(item[0]))
+                segments = [self._read_segment(number, digest) for number, digest in in_order]
                 tensors = safetensors.torch.load((path / "tensors.safetensors").read_bytes())
                 state = json.loads((path / "state.json").read_text())
             except (Damaged, SafetensorError) as error:
@@ -150,6 +155,7 @@ class Run:
                 continue
             for newer in self._checkpoints():
                 if newer.name > path.name:  # damaged: out of the way, but there to look at
+                    shutil.rmtree(newer.with_suffix(".damaged"), ignore_errors=True)
                     newer.rename(newer.with_suffix(".damaged"))
             for name in ("metrics.csv", "timings.csv"):  # forget what was measured after this checkpoint
                 (self.path / name).unlink(missing_ok=True)
@@ -158,6 +164,8 @@ class Run:
             return tensors, state, segments, damage
         if damage:
             raise RunError(f"no checkpoint of {self.path} is intact ({'; '.join(damage)}): start anew in another --out")
+        for name in ("metrics.csv", "timings.csv"):  # of a run that was killed before its first checkpoint
+            (self.path / name).unlink(missing_ok=True)
         raise FileNotFoundError(self.path)
 
     def _checkpoints(self) -> list[Path]:
@@ -167,7 +175,9 @@ class Run:
         try:
             manifest = json.loads((checkpoint / "manifest.json").read_text())
             digests = manifest["files"]
-        except (OSError, ValueError, KeyError):
+            if manifest.pop("checksum") != _sha256(json.dumps(manifest).encode()):
+                raise ValueError
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
             raise Damaged(f"{checkpoint / 'manifest.json'} is damaged") from None
         for name, digest in digests.items():
             _read_checked(checkpoint / name, digest)
@@ -197,8 +207,12 @@ class Run:
         path = self.path / name
         temporary = path.with_name(path.name + ".tmp")
         with _clear_errors(self.path):
-            _write_synced(temporary, data)
-            os.rename(temporary, path)
+            try:
+                _write_synced(temporary, data)
+                os.rename(temporary, path)
+            except OSError:
+                temporary.unlink(missing_ok=True)
+                raise
             _sync_directory(path.parent)
         return _sha256(data)
 

@@ -52,12 +52,13 @@ def train_ddpg(
             trainer.round += 1
             if trainer.round == config.rounds_per_epoch:
                 trainer.finish_epoch()
-            if trainer.round == 0 or interruption.wanted:
+            stop = interruption.wanted
+            if trainer.round == 0 or stop:
                 trainer.save()
             report(trainer.progress())
-            if interruption.wanted:
-                return False
-    return True
+            if stop:
+                break
+        return trainer.finished or trainer.epoch >= last
 
 
 class Trainer:
@@ -109,7 +110,8 @@ class Trainer:
             _reward(self.env, config.objective),
             config.by_movement,
         )
-        self.largest_cost = self.env.num_entities if config.objective.rule == "sum" else 1
+        per_entity = 1.0 if config.objective.kind == "sparse" else self.env.largest_distance
+        self.largest_cost = per_entity * (self.env.num_entities if config.objective.rule == "sum" else 1)
         self.segments = {}
         self.unsaved = []
 
@@ -286,6 +288,8 @@ def collect_episodes(
     usable = agent.usable_actions.cpu().numpy()
     for t in range(env.max_horizon):
         wanted = agent.act(obs)
+        if not np.isfinite(wanted).all():
+            raise NonFinite("an action of the actor is not finite")
         noise = exploration.noise * factor * rng.standard_normal(wanted.shape)
         random = rng.uniform(-1, 1, wanted.shape)
         coin = rng.random(env.num_envs) < exploration.random * factor
