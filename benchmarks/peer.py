@@ -104,9 +104,9 @@ def make_peer(form: str) -> VectorEnv:
 
 
 def calibrate(seconds: float) -> dict[str, float]:
-    """Rates of every form of the peer with random actions, the better of two passes."""
+    """Rates of every form of the peer with random actions, the best of four passes."""
     rates: dict[str, float] = {}
-    for form in [f"{kind}-{count}" for kind in ("sync", "async") for count in COUNTS] * 2:
+    for form in [f"{kind}-{count}" for kind in ("sync", "async") for count in COUNTS] * 4:
         env = make_peer(form)
         contestant = Vector(env, HORIZON, random_actions(env.num_envs, 4))
         rate(contestant, 0)

@@ -1,6 +1,6 @@
 """Speed and memory of the simulation, side by side with Gymnasium-Robotics and with the bare limit of MuJoCo.
 
-python -m benchmarks.simulation [--seconds 5] [--num-envs 64] [--out results/simulation.json] prints a table, then one
+python -m benchmarks.simulation [--seconds 8] [--num-envs 64] [--out results/simulation.json] prints a table, then one
 JSON line. The peer gets its own virtual environment, built once in .benchmarks/peer-venv. Contestants run interleaved
 in rounds, so that noise hits all alike; numbers are medians over the rounds. The time to choose actions never counts.
 """
@@ -36,8 +36,8 @@ from efmdp.scene import Profile
 from efmdp.scripted import Scripted
 from efmdp.tasks import parse_task
 
-ROUNDS = 5
-CALIBRATION_SECONDS = 0.5
+ROUNDS = 12
+CALIBRATION_SECONDS = 1.0
 DISC_ENVS = 4096
 PEER_PINS = ["gymnasium-robotics==1.4.2", "gymnasium==1.4.0", "mujoco==3.11.0", "numpy==2.4.6"]
 PEER_HOME = Path(".benchmarks/peer-venv")
@@ -274,7 +274,7 @@ def show(rates: dict[str, list[float]], rows: list[dict[str, Any]], best_peer: s
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=5, help="of stepping for each contestant, over all rounds")
+    parser.add_argument("--seconds", type=float, default=8, help="of stepping for each contestant, over all rounds")
     parser.add_argument("--num-envs", type=int, default=64, help="environments in a batch of ours")
     parser.add_argument("--out", type=Path, help="also write the JSON here")
     args = parser.parse_args()

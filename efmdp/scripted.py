@@ -82,9 +82,8 @@ def _ways(obs: EntityObs) -> tuple[Array, Array]:
     other entities, plus the length of the detour in metres. Switches are flipped, not pushed: nothing is in their way.
     """
     is_switch = obs.entities[..., IS_SWITCH] == 1
-    where = np.where(is_switch[..., None], obs.entities[..., VELOCITY], obs.entities[..., POSITION])[
-        ..., :2
-    ]  # (B, N, 2)
+    place = np.where(is_switch[..., None], obs.entities[..., VELOCITY], obs.entities[..., POSITION])
+    where = place[..., :2]  # (B, N, 2)
     angles = np.arange(8) * np.pi / 4
     detours = 0.1 * np.concatenate([np.zeros((1, 2)), np.stack([np.cos(angles), np.sin(angles)], 1)])  # (W, 2)
     goals = np.broadcast_to(obs.goals[:, :, None, :2], (*is_switch.shape, len(detours), 2))
@@ -181,7 +180,8 @@ def _stack(grip: Array, fingers: Array, cube: Array, goal: Array) -> tuple[Array
     down = np.where(ready[:, None], cube[:, :3], _approach(grip, cube[:, :2], TRAVEL_HEIGHT))
     near_goal = np.linalg.norm(goal[:, :2] - cube[:, :2], axis=1) < 0.015
     lifted = cube[:, 2] > goal[:, 2] + 0.01
-    carry = np.where(near_goal[:, None], goal, np.where(lifted[:, None], _above(goal, goal[0, 2] + 0.04), _above(grip)))
+    over_goal = goal + np.array([0, 0, 0.04])
+    carry = np.where(near_goal[:, None], goal, np.where(lifted[:, None], over_goal, _above(grip)))
     wanted = np.where(held[:, None], carry, np.where(around[:, None], grip, down))
     # Fingers open with a snap that flings a cube away: only high up, or when already over the one to grasp.
     may_open = ready | (grip[:, 2] > TRAVEL_HEIGHT - 0.02)
