@@ -212,14 +212,12 @@ def train_command(
         )
 
         def show(now: dict[str, Any]) -> None:
-            progress.update(
-                bar,
-                completed=now["epoch"] * config.rounds_per_epoch + now["round"],
-                now=now["task"],
-                epoch=now["epoch"],
-                speed=f"{now['steps_per_second']:,.0f} steps/s, {now['updates_per_second']:,.0f} updates/s",
-                success="" if now["success"] is None else f"success {now['success']:.0%}",
-            )
+            speed = f"{now['steps_per_second']:,.0f} steps/s, {now['updates_per_second']:,.0f} updates/s"
+            success = "" if now["success"] is None else f"success {now['success']:.0%}"
+            completed = now["epoch"] * config.rounds_per_epoch + now["round"]
+            progress.update(bar, completed=completed, now=now["task"], epoch=now["epoch"], speed=speed, success=success)
+            if now["round"] == 0 and not console.is_terminal:  # in a log file there is no bar
+                print(f"{now['task']}: epoch {now['epoch']}, {now['steps']:,} steps, {speed}, {success}", flush=True)
 
         done = train_ddpg(
             config, out, how.epochs, _device(how.device), show, lambda text: console.print(f"[bold red]{text}[/]")
