@@ -17,7 +17,7 @@ setup: .venv/.stamp ## create .venv and install efmdp with pinned versions
 	@$(BIN)/pip install --quiet --disable-pip-version-check -e '.[plots,video,log,dev]' -c constraints.txt
 	@touch $@
 
-run: setup ## train and show a small demo in runs/demo
+run: setup ## solve 3-Push with the scripted controller and film it to runs/demo
 	$(BIN)/efmdp demo --out runs/demo
 
 test: setup ## lint, type check and the fast tests

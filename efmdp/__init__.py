@@ -14,8 +14,8 @@ from efmdp.tasks import PAPER_TASKS, gym_id
 
 __version__ = version("efmdp")
 
-if sys.platform == "linux" and not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
-    os.environ.setdefault("MUJOCO_GL", "egl")  # no screen: MuJoCo must be told before it is imported
+if sys.platform == "linux":
+    os.environ.setdefault("MUJOCO_GL", "egl")  # works without a screen too; MuJoCo must be told before it is imported
 
 
 _NETWORKS = (

@@ -19,7 +19,7 @@ from efmdp.conformance import check, check_gymnasium, report
 from efmdp.domains import make_env
 from efmdp.entities import EntityEnv, UserError
 from efmdp.env import FetchEnv
-from efmdp.render import Picture
+from efmdp.render import Picture, has_screen
 from efmdp.rollout import Policy, run_episodes
 from efmdp.scene import Profile
 from efmdp.scripted import Scripted
@@ -115,16 +115,16 @@ def watch_command(
     else:
         policy, task, title = Scripted(1), what, what
     env = options.make_fetch(task)
-    if os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"):
-        picture = Picture(env)
-        for episode in range(episodes):
-            run_episodes(env, policy, seed=seed + episode, watch=lambda _: picture.show())
-        picture.close()
     frames, outcomes = film_episodes(env, policy, episodes, seed, width, height)
     path = out or Path("runs") / "watch" / f"{title.replace('|', '-or-')}.mp4"
     write_mp4(frames, path)
     solved = sum(int(outcome.success_once[0]) for outcome in outcomes)
     console.print(f"{path}: {len(frames)} frames, {solved} of {episodes} episodes of {task} solved")
+    if has_screen():
+        picture = Picture(env)
+        for episode in range(episodes):
+            run_episodes(env, policy, seed=seed + episode, watch=lambda _: picture.show())
+        picture.close()
     return 0
 
 
@@ -222,10 +222,11 @@ def train_command(
         done = train_ddpg(
             config, out, how.epochs, _device(how.device), show, lambda text: console.print(f"[bold red]{text}[/]")
         )
+    limit = f" --epochs {how.epochs}" if how.epochs else ""
     if done:
-        console.print(f"{out}: done. Try: efmdp evaluate {out}")
+        console.print(f"{out}: {last} epochs done. Try: efmdp evaluate {out}")
     else:
-        console.print(f"{out}: stopped after this round, everything is saved. Go on with: efmdp train resume {out}")
+        console.print(f"{out}: stopped after this round, all is saved. Go on with: efmdp train resume {out}{limit}")
     return 0
 
 
@@ -326,6 +327,9 @@ def _user_factory(name: str) -> Callable[[int], EntityEnv]:
 def main() -> None:
     try:
         code = tyro.extras.subcommand_cli_from_dict(COMMANDS, prog="efmdp", description=DESCRIPTION)
+    except BrokenPipeError:  # whoever read our output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 0
     except (UserError, OSError) as error:
         print(f"efmdp: {error}", file=sys.stderr)
         code = 2

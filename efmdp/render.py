@@ -1,5 +1,8 @@
 """Pictures of a Fetch environment: the whole robot, coloured entities, and where each of them should go."""
 
+import warnings
+
+import glfw
 import mujoco
 import mujoco.viewer
 import numpy as np
@@ -8,9 +11,16 @@ from efmdp.entities import Array, UserError
 from efmdp.env import FetchEnv
 from efmdp.scene import LEVER_LENGTH, SWITCH_BASE_HALF, SceneModel, build_scene, color
 
-CAMERA = {"lookat": (1.27, 0.77, 0.45), "distance": 0.95, "azimuth": 145.0, "elevation": -42.0}
+CAMERA = {"lookat": (1.1, 0.78, 0.58), "distance": 1.5, "azimuth": 140.0, "elevation": -30.0}
 GOAL_RADIUS = 0.018
 NO_OPENGL = "rendering needs OpenGL: on Debian, apt-get install libegl1 libegl-mesa0 libgl1-mesa-dri"
+
+
+def has_screen() -> bool:
+    """Whether a window can be opened. MuJoCo's viewer ends the process where it cannot, so this asks first."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return bool(glfw.init())
 
 
 class Picture:
@@ -47,10 +57,9 @@ class Picture:
             self._viewer.close()
             self._viewer = None
         if self._viewer is None:
-            try:
-                self._viewer = mujoco.viewer.launch_passive(model, data, show_left_ui=False, show_right_ui=False)
-            except Exception as error:
-                raise UserError(f"no window could be opened: is there a screen? ({error})") from error
+            if not has_screen():
+                raise UserError("no window can be opened, there is no screen: use render_mode='rgb_array'")
+            self._viewer = mujoco.viewer.launch_passive(model, data, show_left_ui=False, show_right_ui=False)
             _aim(self._viewer.cam)
         with self._viewer.lock():
             self._viewer.user_scn.ngeom = 0

@@ -61,6 +61,12 @@ PALETTE = (  # one colour per entity, readable side by side
     (0.18, 0.70, 0.44, 1),
     (0.56, 0.27, 0.68, 1),
     (0.90, 0.49, 0.13, 1),
+    (0.10, 0.74, 0.75, 1),
+    (0.93, 0.45, 0.70, 1),
+    (0.48, 0.33, 0.24, 1),
+    (0.68, 0.82, 0.25, 1),
+    (0.20, 0.25, 0.40, 1),
+    (0.60, 0.62, 0.64, 1),
 )
 
 # Robot, table and floor collide with everything; entities with each other only when the task says so.

@@ -1,5 +1,6 @@
 """The commands as a user types them: output, exit codes, and one clear line for what is wrong."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -8,9 +9,10 @@ import imageio_ffmpeg
 import pytest
 
 
-def efmdp(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+def efmdp(*arguments: str, cwd: Path | None = None, **environment: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", "from efmdp.cli import main; main()", *arguments]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=300, check=False)
+    env = os.environ | environment
+    return subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, timeout=300, check=False)
 
 
 def test_check_prints_a_table_and_succeeds() -> None:
@@ -101,3 +103,10 @@ def test_tasks_lists_every_id() -> None:
     done = efmdp("tasks")
     assert done.returncode == 0
     assert "efmdp/Fetch2SwitchOr2Push-v1" in done.stdout
+
+
+def test_a_screen_that_does_not_work_costs_no_film(tmp_path: Path) -> None:
+    film = tmp_path / "film.mp4"
+    done = efmdp("watch", "1-Switch", "--episodes", "1", "--out", str(film), DISPLAY=":77")
+    assert done.returncode == 0, done.stderr
+    assert film.exists()

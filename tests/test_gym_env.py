@@ -450,3 +450,10 @@ def test_a_vector_environment_renders_each_of_its_environments() -> None:
     assert [frame.shape for frame in frames] == [(60, 80, 3)] * 3
     assert not np.array_equal(frames[0], frames[1])
     env.close()
+
+
+def test_a_window_without_a_screen_is_an_error_and_not_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("efmdp.render.has_screen", lambda: False)
+    env = gymnasium.make("efmdp/Fetch1Push-v1", render_mode="human")
+    with pytest.raises(ValueError, match="there is no screen"):
+        env.reset()
