@@ -24,13 +24,18 @@ from efmdp.rollout import Policy, run_episodes
 from efmdp.scene import Profile
 from efmdp.scripted import Scripted
 from efmdp.tasks import GRAMMAR, PAPER_TASKS, Layout, RewardKind, gym_id, parse_task
-from efmdp.video import film_episodes, write_mp4
+from efmdp.video import film_episodes
 
 if TYPE_CHECKING:
     from efmdp.evaluate import LearnedPolicy
 
 DESCRIPTION = "Policies for sets of objects: the Entity-Factored MDP, the Fetch suite, and what learns on them."
 console = Console()
+
+
+def say(text: str, style: str | None = None) -> None:
+    """A line as it is: names may hold brackets, and paths must not be broken."""
+    console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
 
 
 @dataclass
@@ -71,6 +76,10 @@ def check_command(
         num_envs: environments checked side by side.
         seed: of the episodes.
     """
+    if num_envs < 1:
+        raise UserError(f"--num-envs is {num_envs}: at least one environment is needed")
+    if seed < 0:
+        raise UserError(f"--seed {seed} is negative: choose 0 or more")
     if ":" in task:
         results = check(_user_factory(task), num_envs=num_envs, seed=seed)
     elif isinstance(options.make(task), FetchEnv):
@@ -78,8 +87,8 @@ def check_command(
         results.append(check_gymnasium(lambda: gymnasium.make("efmdp/Fetch-v1", task=task, **asdict(options))))
     else:
         results = check(lambda count: options.make(task, count), num_envs=num_envs, seed=seed)
-    print(f"{task}: is it an Entity-Factored MDP?")
-    print(report(results))
+    say(f"{task}: is it an Entity-Factored MDP?")
+    say(report(results))
     return 0 if all(result.passed for result in results) else 1
 
 
@@ -115,11 +124,10 @@ def watch_command(
     else:
         policy, task, title = Scripted(1), what, what
     env = options.make_fetch(task)
-    frames, outcomes = film_episodes(env, policy, episodes, seed, width, height)
     path = out or Path("runs") / "watch" / f"{title.replace('|', '-or-')}.mp4"
-    write_mp4(frames, path)
+    frames, outcomes = film_episodes(env, policy, episodes, seed, path, width, height)
     solved = sum(int(outcome.success_once[0]) for outcome in outcomes)
-    console.print(f"{path}: {len(frames)} frames, {solved} of {episodes} episodes of {task} solved")
+    say(f"{path}: {frames} frames, {solved} of {episodes} episodes of {task} solved")
     if has_screen():
         picture = Picture(env)
         for episode in range(episodes):
@@ -219,14 +227,12 @@ def train_command(
             if now["round"] == 0 and not console.is_terminal:  # in a log file there is no bar
                 print(f"{now['task']}: epoch {now['epoch']}, {now['steps']:,} steps, {speed}, {success}", flush=True)
 
-        done = train_ddpg(
-            config, out, how.epochs, _device(how.device), show, lambda text: console.print(f"[bold red]{text}[/]")
-        )
+        done = train_ddpg(config, out, how.epochs, _device(how.device), show, lambda text: say(text, style="bold red"))
     limit = f" --epochs {how.epochs}" if how.epochs else ""
     if done:
-        console.print(f"{out}: {last} epochs done. Try: efmdp evaluate {out}")
+        say(f"{out}: {last} epochs done. Try: efmdp evaluate {out}")
     else:
-        console.print(f"{out}: stopped after this round, all is saved. Go on with: efmdp train resume {out}{limit}")
+        say(f"{out}: stopped after this round, all is saved. Go on with: efmdp train resume {out}{limit}")
     return 0
 
 
@@ -261,11 +267,11 @@ def evaluate_command(
     policy, name, options = _load_policy(run, which, task, options)
     env = options.make(name, min(episodes, 100))
     outcome = play_episodes(env, policy, episodes, stream_seed(seed, TEST))
-    console.print(f"{run} ({which}) on {name}, {episodes} episodes, {options.profile} physics")
+    say(f"{run} ({which}) on {name}, {episodes} episodes, {options.profile} physics")
     for label, values in (("once", outcome.success_once), ("end", outcome.success_end)):
-        console.print(f"  success {label:5s} {success_rate(int(values.sum()), episodes)}")
+        say(f"  success {label:5s} {success_rate(int(values.sum()), episodes)}")
     entities = outcome.distance.size
-    console.print(f"  entities      {success_rate(round(outcome.solved.sum() * entities / episodes), entities)}")
+    say(f"  entities      {success_rate(round(outcome.solved.sum() * entities / episodes), entities)}")
     return 0
 
 
@@ -289,16 +295,17 @@ def demo_command(out: Path = Path("runs/demo"), episodes: int = 100) -> int:
         out: where the film goes.
         episodes: how many episodes the success rate is over.
     """
+    if episodes < 1:
+        raise UserError(f"--episodes is {episodes}: play at least one")
     task = parse_task("3-Push")
     batch = min(episodes, 50)
     successes: list[bool] = []
     for round_ in track(range(-(-episodes // batch)), description="3-Push, scripted", console=console):
         outcome = run_episodes(FetchEnv(task, batch), Scripted(batch), seed=round_)
         successes += outcome.success_once.tolist()
-    frames, _ = film_episodes(FetchEnv(task, 1), Scripted(1), episodes=3, seed=0)
-    write_mp4(frames, out / "3-Push.mp4")
-    console.print(f"3-Push, scripted controller: {np.mean(successes[:episodes]):.0%} of {episodes} episodes solved")
-    console.print(f"film: {out / '3-Push.mp4'}")
+    film_episodes(FetchEnv(task, 1), Scripted(1), episodes=3, seed=0, path=out / "3-Push.mp4")
+    say(f"3-Push, scripted controller: {np.mean(successes[:episodes]):.0%} of {episodes} episodes solved")
+    say(f"film: {out / '3-Push.mp4'}")
     return 0
 
 
@@ -317,9 +324,13 @@ def _user_factory(name: str) -> Callable[[int], EntityEnv]:
     sys.path.insert(0, os.getcwd())  # as `python -m` does, so that a file beside the user is found
     try:
         factory = getattr(importlib.import_module(module_name), attribute)
-    except (ImportError, AttributeError) as error:
-        raise UserError(f"cannot load {name}: {error}. Name a factory as module:function") from error
-    if not isinstance(env := factory(1), EntityEnv):
+        env = factory(1)
+    except Exception as error:  # a user's module may raise anything
+        reason = f"{type(error).__name__}: {error}"
+        raise UserError(
+            f"cannot make an environment from {name} ({reason}). Name a factory as module:function"
+        ) from error
+    if not isinstance(env, EntityEnv):
         raise UserError(f"{name} made a {type(env).__name__}, not an efmdp.entities.EntityEnv")
     return factory
 
@@ -327,6 +338,9 @@ def _user_factory(name: str) -> Callable[[int], EntityEnv]:
 def main() -> None:
     try:
         code = tyro.extras.subcommand_cli_from_dict(COMMANDS, prog="efmdp", description=DESCRIPTION)
+    except KeyboardInterrupt:
+        print("efmdp: stopped", file=sys.stderr)
+        code = 130
     except BrokenPipeError:  # whoever read our output has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 0
@@ -334,3 +348,7 @@ def main() -> None:
         print(f"efmdp: {error}", file=sys.stderr)
         code = 2
     sys.exit(code)
+
+
+if __name__ == "__main__":
+    main()

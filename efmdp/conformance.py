@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, cast
 import gymnasium
 import numpy as np
 from gymnasium.utils.env_checker import check_env
+from rich.box import ASCII2
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -41,13 +42,15 @@ class Episode(NamedTuple):
 
 @dataclass
 class Trial:
-    """What the checks share: an environment, and an episode of it that was saved right after its reset."""
+    """What the checks share: an environment, an episode of it that was saved right after its reset, and the same with
+    nothing done."""
 
     make: Callable[[], EntityEnv]
     env: EntityEnv
     saved: dict[str, Any]
     horizons: Array
     episode: Episode
+    idle: Episode
     tolerance: float
     window: int
     seed: int
@@ -69,27 +72,47 @@ def check(
     Actions come from `policy`, else from `env.demonstrator()` if there is one, else they are random. `steps`: for how
     many steps after the first contact of a slot its symmetry is compared (contacts amplify rounding); all by default.
     """
-    env = make_env(num_envs)
-    start = _copied(env.reset(seed=seed))
-    saved, horizons = env.save(), env.horizons.copy()
-    source = policy or (env.demonstrator() if hasattr(env, "demonstrator") else _Random(env, seed))
-    episode = _run(env, start, int(horizons.max()), source)
-    window = int(horizons.max()) if steps is None else steps
-    trial = Trial(lambda: make_env(num_envs), env, saved, horizons, episode, tolerance, window, seed)
+    try:
+        trial = _try(make_env, policy, tolerance, seed, steps, num_envs)
+    except Exception as error:  # an environment under test may raise anything
+        return [CheckResult("an episode runs", False, f"{type(error).__name__}: {error}", "no error")]
     results = []
     for name, (finding, requirement) in CHECKS.items():
         try:
             passed, measured = finding(trial)
         except Exception as error:  # an environment under test may raise anything, and the other checks still tell
             passed, measured = False, f"{type(error).__name__}: {error}"
-        required = requirement.format(tolerance=tolerance, window=window)
+        required = requirement.format(tolerance=tolerance, window=trial.window)
         results.append(CheckResult(name, bool(passed), measured, required))
     return results
 
 
+def _try(
+    make_env: Callable[[int], EntityEnv],
+    policy: Policy | None,
+    tolerance: float,
+    seed: int,
+    steps: int | None,
+    num_envs: int,
+) -> Trial:
+    env = make_env(num_envs)
+    if env.num_envs != num_envs:
+        raise ValueError(f"{num_envs} environments were asked for, {env.num_envs} were made")
+    start = _copied(env.reset(seed=seed))
+    saved, horizons = env.save(), env.horizons.copy()
+    count = int(horizons.max())
+    source = policy or (env.demonstrator() if hasattr(env, "demonstrator") else _Random(env, seed))
+    source.reset()
+    episode = _run(env, start, count, source)
+    idle_env = make_env(num_envs)
+    idle = _run(idle_env, idle_env.reset(seed=seed), count, [np.zeros((num_envs, env.dims.action))] * count)
+    window = count if steps is None else steps
+    return Trial(lambda: make_env(num_envs), env, saved, horizons, episode, idle, tolerance, window, seed)
+
+
 def report(results: Iterable[CheckResult], width: int = 110) -> str:
     """A table of the results, as text."""
-    table = Table("check", "measured", "required", "ok")
+    table = Table("check", "measured", "required", "ok", box=ASCII2)  # for any terminal and any file
     for result in results:
         cells = (result.name, result.measured, result.requirement, "yes" if result.passed else "NO")
         table.add_row(*map(Text, cells))
@@ -144,8 +167,15 @@ def _symmetry(trial: Trial) -> Finding:
         sure = alive & (env.objective.met(one) == env.objective.met(two)).all(1)
         scale = env.num_entities if env.objective.rule == "sum" else 1
         wrong += int((np.abs(a.reward - b.reward)[sure] > trial.tolerance * scale).sum())
+    # Hindsight goals as well: most of them are met, where the goals of the episode may never be
+    achieved = env.achieved(np.stack([s.obs.entities for s in ep.steps])).astype(np.float64)  # (T, B, N, G)
+    permuted = np.take_along_axis(achieved, np.broadcast_to(order[None, :, :, None], (*achieved.shape[:3], 1)), 2)
+    rewards, permuted_rewards = env.reward(achieved, achieved[::-1]), env.reward(permuted, permuted[::-1])
+    wrong += int((np.abs(rewards - permuted_rewards) > trial.tolerance * env.num_entities).sum())
+    failures = int(sum(s.failed.sum() for s in ep.steps))
     measured = f"off by {worst:.1e}, {wrong} rewards differ; {swapped} of {env.num_envs} slots permuted"
-    return worst <= trial.tolerance and wrong == 0, measured
+    measured += f"; {failures} simulations failed" if failures else ""
+    return worst <= trial.tolerance and wrong == 0 and failures == 0, measured
 
 
 def _contact(trial: Trial) -> Finding:
@@ -298,10 +328,14 @@ def _copied(obs: EntityObs) -> EntityObs:
 
 
 def _shuffled(labels: Array, rng: np.random.Generator) -> Array:
-    """A random order of the entities of each slot, (B, N), within their labels (B, N)."""
+    """A random order of the entities of each slot, (B, N), within labels (B, N), and never the old one if avoidable."""
     order = np.empty_like(labels, dtype=np.int64)
-    places, sources = labels.argsort(1, kind="stable"), np.lexsort((rng.random(labels.shape), labels))
-    np.put_along_axis(order, places, sources, 1)
+    places = labels.argsort(1, kind="stable")
+    np.put_along_axis(order, places, np.lexsort((rng.random(labels.shape), labels)), 1)
+    swappable = np.array([len(set(row)) < len(row) for row in labels.tolist()], bool)
+    unchanged = swappable & (order == np.arange(labels.shape[1])).all(1)
+    if unchanged.any():
+        order[unchanged] = _shuffled(labels[unchanged], rng)
     return order
 
 
@@ -331,7 +365,7 @@ def _first_difference(a: Episode, b: Episode) -> int | None:
 
 
 def _displacements(trial: Trial) -> Array:
-    """(T, B): how far the entity that moved most is from where it began."""
-    env, ep = trial.env, trial.episode
-    achieved = env.achieved(np.stack([s.obs.entities for s in ep.steps]))
-    return env.distance(achieved, env.achieved(ep.start.entities)[None]).max(-1)
+    """(T, B): how far the entity that moved most is from where it would be, had nothing been done."""
+    env = trial.env
+    moved, idle = (env.achieved(np.stack([s.obs.entities for s in ep.steps])) for ep in (trial.episode, trial.idle))
+    return env.distance(moved, idle).max(-1)

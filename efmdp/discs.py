@@ -61,7 +61,7 @@ class DiscEnv(EntityEnv):
 
     @property
     def horizons(self) -> Array:
-        return self._horizons
+        return self._horizons.copy()
 
     @property
     def largest_distance(self) -> float:

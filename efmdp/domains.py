@@ -21,7 +21,7 @@ def make_env(
     num_threads: int = 0,
 ) -> EntityEnv:
     """`3-Push` and the like give a FetchEnv, `3-Disc` a DiscEnv, for which the robot's options mean nothing."""
-    if match := re.fullmatch(r"([1-9]\d*)-Disc", name):
+    if match := re.fullmatch(r"([1-9]\d?)-Disc", name):
         return DiscEnv(num_envs, int(match[1]), collisions=bool(collisions), reward=reward)
     task = parse_task(name, collisions=collisions, gripper=gripper, layout=layout, reward=reward)
     return FetchEnv(task, num_envs, profile, num_threads=num_threads)

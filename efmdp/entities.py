@@ -6,7 +6,7 @@ Shapes are always written with the same letters: B batch, T time, N entities, U 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
@@ -83,6 +83,10 @@ class Objective:
     threshold: float = 0.05
     """a subgoal is met within this distance"""
 
+    def __post_init__(self) -> None:
+        if self.kind not in ("sparse", "dense") or self.rule not in get_args(Rule):
+            raise UserError(f"unknown objective {self.kind!r}, {self.rule!r}: sparse or dense, by {get_args(Rule)}")
+
     def met(self, distance: Array) -> Array:
         return distance <= self.threshold
 
@@ -94,7 +98,9 @@ class Objective:
     def success(self, distance: Array, has_goal: Array | None = None) -> Array:
         met = self.met(distance)
         if self.rule == "any":
-            return np.any(met if has_goal is None else met & has_goal, axis=-1)
+            if has_goal is None:
+                return np.any(met, axis=-1)
+            return np.any(met & has_goal, axis=-1) | ~np.any(has_goal, axis=-1)
         return np.all(met if has_goal is None else met | ~has_goal, axis=-1)
 
 
@@ -137,6 +143,11 @@ class EntityEnv(ABC):
     @abstractmethod
     def horizons(self) -> Array:
         """Length in steps of each slot's current episode, (B,)."""
+
+    @property
+    def identity(self) -> str:
+        """What a saved state must agree with to be restored here."""
+        return f"{type(self).__name__}: {self.num_envs} environments of {self.num_entities} entities"
 
     @property
     def max_horizon(self) -> int:
@@ -201,11 +212,7 @@ class EntityEnv(ABC):
         An int seeds every slot's stream from (seed, slot); a list gives slot i the seed (seed[i], 0), so that it equals
         a single environment with that seed. Without a seed the streams go on.
         """
-        slots = np.arange(self.num_envs) if ids is None else np.asarray(ids)
-        if slots.dtype == bool:
-            slots = np.flatnonzero(slots)
-        if slots.size and (slots.min() < 0 or slots.max() >= self.num_envs):
-            raise ValueError(f"cannot reset slots {slots.tolist()}: there are {self.num_envs}")
+        slots = self._slots(ids)
         if seed is not None:
             fresh = self._generators(seed)
             for i in slots:
@@ -246,11 +253,17 @@ class EntityEnv(ABC):
     def save(self) -> dict[str, Any]:
         """Counters, generators and states: exact when taken right after a reset of all slots."""
         rngs = [rng.bit_generator.state for rng in self.rngs]
-        return {"elapsed": self.elapsed.copy(), "failures": self.failures, "rngs": rngs, **self._save()}
+        return {
+            "environment": self.identity,
+            "elapsed": self.elapsed.copy(),
+            "failures": self.failures,
+            "rngs": rngs,
+            **self._save(),
+        }
 
     def restore(self, saved: dict[str, Any]) -> EntityObs:
-        if len(saved["rngs"]) != self.num_envs:
-            raise ValueError(f"the saved state has {len(saved['rngs'])} environments, this one has {self.num_envs}")
+        if saved.get("environment") != self.identity:
+            raise UserError(f"the saved state is of {saved.get('environment')}, this is {self.identity}")
         self.elapsed[:] = saved["elapsed"]
         self.failures = int(saved["failures"])
         for rng, state in zip(self.rngs, saved["rngs"], strict=True):
@@ -258,7 +271,24 @@ class EntityEnv(ABC):
         self._restore(saved)
         return self.observe()
 
+    def _slots(self, ids: Array | Sequence[int] | None) -> Array:
+        """Slot numbers, sorted, from numbers in any order or from a mask."""
+        if ids is None:
+            return np.arange(self.num_envs)
+        chosen = np.asarray(ids)
+        if chosen.dtype == bool:
+            if chosen.shape != (self.num_envs,):
+                raise UserError(f"a mask of slots needs shape ({self.num_envs},), this one has {chosen.shape}")
+            return np.flatnonzero(chosen)
+        if chosen.size and chosen.dtype.kind not in "iu":
+            raise UserError(f"slots are whole numbers or a mask, not {chosen.dtype}")
+        if chosen.size and (chosen.min() < 0 or chosen.max() >= self.num_envs):
+            raise UserError(f"cannot reset slots {chosen.tolist()}: there are {self.num_envs}")
+        return np.unique(chosen).astype(np.int64)
+
     def _generators(self, seed: int | Sequence[int]) -> list[np.random.Generator]:
+        if np.min(seed) < 0:
+            raise UserError(f"seed {seed} is negative: choose 0 or more")
         if isinstance(seed, int | np.integer):
             return [np.random.default_rng([int(seed), i]) for i in range(self.num_envs)]
         if len(seed) != self.num_envs:

@@ -50,6 +50,10 @@ class FetchEnv(EntityEnv):
         return self._member_horizons[self.member]
 
     @property
+    def identity(self) -> str:
+        return f"{super().identity}, {self.task}, {self.profile} physics"
+
+    @property
     def max_horizon(self) -> int:
         return int(self._member_horizons.max())
 

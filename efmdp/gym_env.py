@@ -74,13 +74,18 @@ class _FetchSpaces:
     def compute_reward(self, achieved_goal: Array, desired_goal: Array, info: Any = None) -> Array:
         """Rewards (...) of flat goals (..., N*G); `info` is not read."""
         achieved, desired = np.asarray(achieved_goal), np.asarray(desired_goal)
+        size = self.fetch.num_entities * FETCH_DIMS.goal
+        if achieved.shape[-1] != size or desired.shape[-1] != size:
+            raise ValueError(
+                f"goals have {achieved.shape[-1]} and {desired.shape[-1]} numbers, this task's have {size}"
+            )
         pairs = (*achieved.shape[:-1], -1, FETCH_DIMS.goal)  # (..., N, G)
         return self.fetch.reward(achieved.reshape(pairs), desired.reshape(pairs))
 
     def _tasks(self) -> Array:
         return np.array([scene.name for scene in self.fetch.task.scenes], object)[self.fetch.member]
 
-    def close(self, **kwargs: Any) -> None:
+    def _close_picture(self) -> None:
         if self._picture is not None:
             self._picture.close()
 
@@ -129,6 +134,9 @@ class FetchGymEnv(_FetchSpaces, gymnasium.Env[GymObs, Array]):
             return None
         return self._picture.frame()
 
+    def close(self) -> None:
+        self._close_picture()
+
     @staticmethod
     def _first(obs: GymObs) -> GymObs:
         return {name: value[0] for name, value in obs.items()}
@@ -154,6 +162,8 @@ class FetchVectorEnv(_FetchSpaces, VectorEnv[GymObs, Array, Array]):
         width: int = 640,
         height: int = 480,
     ) -> None:
+        if render_mode == "human":
+            raise ValueError("a vector environment has no window: use render_mode='rgb_array', or a single environment")
         self.num_envs = num_envs
         self.autoreset_mode = AutoresetMode(autoreset_mode)
         self.metadata = METADATA | {"autoreset_mode": self.autoreset_mode}
@@ -208,8 +218,12 @@ class FetchVectorEnv(_FetchSpaces, VectorEnv[GymObs, Array, Array]):
         final_obs = np.full(self.num_envs, None, object)
         for i in np.flatnonzero(done):
             final_obs[i] = {name: value[i] for name, value in obs.items()}
-        final_info = {name: value.copy() for name, value in info.items()} | {f"_{name}": done for name in info}
-        return {"final_obs": final_obs, "_final_obs": done, "final_info": final_info, "_final_info": done}
+        final_info = {name: value.copy() for name, value in info.items()} | {f"_{name}": done.copy() for name in info}
+        masks = {"_final_obs": done.copy(), "_final_info": done.copy()}
+        return {"final_obs": final_obs, "final_info": final_info} | masks
+
+    def close_extras(self, **kwargs: Any) -> None:
+        self._close_picture()
 
     def render(self) -> tuple[Array, ...] | None:
         if self._picture is None:

@@ -13,7 +13,7 @@ from efmdp.scene import LEVER_LENGTH, SWITCH_BASE_HALF, SceneModel, build_scene,
 
 CAMERA = {"lookat": (1.1, 0.78, 0.58), "distance": 1.5, "azimuth": 140.0, "elevation": -30.0}
 GOAL_RADIUS = 0.018
-NO_OPENGL = "rendering needs OpenGL: on Debian, apt-get install libegl1 libegl-mesa0 libgl1-mesa-dri"
+NO_OPENGL = "rendering needs OpenGL (Debian: libegl1 libegl-mesa0 libgl1-mesa-dri), and efmdp imported before mujoco"
 
 
 def has_screen() -> bool:
@@ -28,6 +28,8 @@ class Picture:
     model of its own for each scene and copies the state into it."""
 
     def __init__(self, env: FetchEnv, width: int = 640, height: int = 480) -> None:
+        if not all(isinstance(n, int) and 0 < n <= 4096 for n in (width, height)):
+            raise UserError(f"pictures of {width} by {height} pixels: choose whole numbers from 1 to 4096")
         self.env = env
         self.size = (height, width)
         self._scenes: dict[int, tuple[mujoco.MjModel, mujoco.MjData]] = {}

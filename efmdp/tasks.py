@@ -105,6 +105,11 @@ def parse_task(
     for option, value, choices in (("layout", layout, ("paper", "wide")), ("reward", reward, ("sparse", "dense"))):
         if value not in choices:
             raise TaskError(f"unknown {option} {value!r}: choose {' or '.join(choices)}")
+    for option, flag in (("collisions", collisions), ("gripper", gripper)):
+        if flag not in (None, True, False):
+            raise TaskError(f"{option} is {flag!r}: choose True, False or None for the task's own")
+    if not isinstance(name, str):
+        raise TaskError(f"a task is named by a string, not {name!r}: {GRAMMAR}")
     scenes = tuple(_parse_scene(part, name) for part in name.split("|"))
     if len({scene.entities for scene in scenes}) > 1:
         counts = ", ".join(f"{scene.name} has {scene.entities}" for scene in scenes)

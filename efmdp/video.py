@@ -1,53 +1,61 @@
-"""Episodes as files to look at."""
+"""Episodes as films."""
 
-from collections.abc import Iterable
 from pathlib import Path
 
 import imageio_ffmpeg
 import numpy as np
 
-from efmdp.entities import Array
+from efmdp.entities import Array, Step, UserError
 from efmdp.env import FetchEnv
 from efmdp.render import Picture
 from efmdp.rollout import Outcome, Policy, run_episodes
 
 FRAMES_PER_SECOND = 25  # real time: a control step is 40 ms
+AFTER_SUCCESS = FRAMES_PER_SECOND // 2  # frames that an episode goes on after its success
 
 
-def write_mp4(frames: Iterable[Array], path: Path) -> None:
-    """Encode frames (height, width, 3) uint8; ffmpeg comes with the wheel."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    writer = None
-    for frame in frames:
-        if writer is None:
-            size = frame.shape[1], frame.shape[0]
-            writer = imageio_ffmpeg.write_frames(str(path), size, fps=FRAMES_PER_SECOND, macro_block_size=2)
-            writer.send(None)
-        writer.send(np.ascontiguousarray(frame))
-    if writer is None:
-        raise ValueError("a video needs at least one frame")
-    writer.close()
+class Film:
+    """An mp4 that grows frame by frame; ffmpeg comes with the wheel. Sizes are even."""
+
+    def __init__(self, path: Path, width: int, height: int) -> None:
+        if path.suffix != ".mp4" or path.is_dir():
+            raise UserError(f"cannot film to {path}: name a file that ends in .mp4")
+        if width % 2 or height % 2:
+            raise UserError(f"cannot film {width} by {height} pixels: both must be even")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.open("wb").close()  # say now, not after all episodes, if it cannot be written
+        self.frames = 0
+        self._writer = imageio_ffmpeg.write_frames(
+            str(path), (width, height), fps=FRAMES_PER_SECOND, macro_block_size=2
+        )
+        self._writer.send(None)
+
+    def add(self, frame: Array) -> None:
+        """A frame (height, width, 3) uint8."""
+        self._writer.send(np.ascontiguousarray(frame))
+        self.frames += 1
+
+    def close(self) -> None:
+        self._writer.close()
 
 
 def film_episodes(
-    env: FetchEnv, policy: Policy, episodes: int, seed: int, width: int = 640, height: int = 480
-) -> tuple[list[Array], list[Outcome]]:
-    """Play episodes one after another in an environment of one slot; all frames, and how each episode went.
-
-    An episode's film ends half a second after its success.
-    """
+    env: FetchEnv, policy: Policy, episodes: int, seed: int, path: Path, width: int = 640, height: int = 480
+) -> tuple[int, list[Outcome]]:
+    """Film episodes one after another in an environment of one slot; the number of frames and how each episode went."""
     picture = Picture(env, width, height)
-    frames: list[Array] = []
+    film = Film(path, width, height)
     outcomes = []
     for episode in range(episodes):
         since_success = 0
 
-        def watch(step: object) -> None:
+        def watch(step: Step) -> None:
             nonlocal since_success
-            since_success += bool(since_success or step.success[0])  # type: ignore[attr-defined]
-            if since_success <= FRAMES_PER_SECOND // 2:
-                frames.append(picture.frame())
+            since_success += bool(since_success or step.success[0])
+            if since_success <= AFTER_SUCCESS:
+                film.add(picture.frame())
 
         outcomes.append(run_episodes(env, policy, seed=seed + episode, watch=watch))
+    film.close()
     picture.close()
-    return frames, outcomes
+    return film.frames, outcomes

@@ -42,6 +42,9 @@ def bad(num_envs):
 
 def wrong(num_envs):
     return "not an environment"
+
+def raising(num_envs):
+    raise RuntimeError("out of order")
 """
 
 
@@ -69,6 +72,13 @@ def test_check_exits_non_zero_on_a_violation(user_folder: Path) -> None:
         (("check", "mine:absent"), "Name a factory as module:function"),
         (("check", "absent:make"), "Name a factory as module:function"),
         (("check", "mine:wrong"), "not an efmdp.entities.EntityEnv"),
+        (("check", "mine:raising"), "RuntimeError: out of order"),
+        (("check", "1-Push", "--num-envs", "-4"), "at least one environment"),
+        (("check", "1-Push", "--seed", "-1"), "negative"),
+        (("check", "99999-Disc"), "unknown task"),
+        (("demo", "--episodes", "0"), "play at least one"),
+        (("watch", "1-Push", "--out", "film.txt"), "ends in .mp4"),
+        (("watch", "1-Push", "--width", "0"), "from 1 to 4096"),
         (("watch", "3-Disc"), "no task of the robot"),
         (("watch", "1-Push", "--episodes", "0"), "film at least one"),
         (("watch", "1-Push", "--episodes", "1", "--out", "mine.py/film.mp4"), "mine.py"),

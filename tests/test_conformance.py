@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from efmdp.conformance import CHECKS, CheckResult, check, check_gymnasium, report
-from efmdp.discs import DiscEnv
+from efmdp.discs import DiscEnv, DiscPusher
 from efmdp.entities import EntityEnv, EntityObs, Objective, Step
 
 
@@ -212,8 +212,56 @@ def test_touching_nothing_proves_nothing() -> None:
         def act(self, obs: EntityObs) -> np.ndarray:
             return np.zeros((len(obs.agent), 2))
 
+        def reset(self, ids: np.ndarray | None = None) -> None:
+            pass
+
     results = check(lambda n: DiscEnv(n, 3), policy=Idle())
     assert failed(results) == {"contact was made"}, report(results)
+
+
+def test_discs_that_move_by_themselves_were_not_touched() -> None:
+    class Drifting(DiscEnv):
+        def _advance(self, actions: np.ndarray) -> np.ndarray:
+            failed = super()._advance(0 * actions)
+            self._discs = self._discs + 0.001
+            return failed
+
+    assert "contact was made" in failed(check(lambda n: Drifting(n, 3)))
+
+
+def test_simulations_that_fail_prove_no_symmetry() -> None:
+    class Failing(DiscEnv):
+        def _advance(self, actions: np.ndarray) -> np.ndarray:
+            super()._advance(actions)
+            return np.ones(self.num_envs, bool)
+
+    assert "symmetry of dynamics" in failed(check(lambda n: Failing(n, 2)))
+
+
+def test_a_reward_that_prefers_an_entity_is_found_even_if_no_goal_is_met() -> None:
+    class Biased(DiscEnv):
+        def distance(self, achieved: np.ndarray, desired: np.ndarray) -> np.ndarray:
+            return super().distance(achieved, desired) * np.array([3.0, 1.0])
+
+    class Still(DiscPusher):
+        """Touches discs but brings none to its goal."""
+
+        def act(self, obs: EntityObs) -> np.ndarray:
+            return np.sign(obs.entities[:, 0, 2:4]) * 1.0
+
+    assert "symmetry of dynamics" in failed(check(lambda n: Biased(n, 2), policy=Still(0.1)))
+
+
+def test_an_environment_that_cannot_even_run_is_reported() -> None:
+    class Crashing(DiscEnv):
+        def demonstrator(self) -> DiscPusher:
+            raise RuntimeError("no demonstration today")
+
+    (result,) = check(lambda n: Crashing(n, 2))
+    assert not result.passed
+    assert "no demonstration today" in result.measured
+    (result,) = check(lambda n: DiscEnv(3, 2))
+    assert "16 environments were asked for, 3 were made" in result.measured
 
 
 def test_symmetry_of_a_window_after_contact() -> None:
@@ -239,7 +287,7 @@ def test_entities_of_different_kinds_are_not_swapped() -> None:
 
 def test_report_has_a_line_for_each_check() -> None:
     text = report([CheckResult("one", True, "1", "1"), CheckResult("another", False, "2", "no more than 1")])
-    rows = {cells[1]: cells[-2] for line in text.splitlines() if len(cells := re.split(r"\s*[│┃]\s*", line)) == 6}
+    rows = {cells[1]: cells[-2] for line in text.splitlines() if len(cells := re.split(r"\s*\|\s*", line)) == 6}
     assert rows == {"check": "ok", "one": "yes", "another": "NO"}
 
 

@@ -523,5 +523,34 @@ def test_a_saved_state_is_a_copy_and_knows_its_size() -> None:
     env.restore(saved)
     env.reset()
     assert np.array_equal(saved["goals"], goals)
-    with pytest.raises(ValueError, match="2 environments, this one has 3"):
+    with pytest.raises(ValueError, match=r"2 environments of 1 entities.* this is FetchEnv: 3 environments"):
         make("1-Push", 3).restore(saved)
+
+
+def test_slots_may_be_reset_in_any_order_and_bad_ones_change_nothing() -> None:
+    env = make("2-Push", 3)
+    env.reset(seed=0)
+    for _ in range(3):
+        env.step(np.ones((3, 4)))
+    before = env.observe()
+    for wrong in ([True, False], [0.0, 1.0], [3], [-1]):
+        with pytest.raises(ValueError, match="slots"):
+            env.reset(wrong)
+    after = env.reset([2, 0, 2])
+    assert env.elapsed.tolist() == [0, 3, 0]
+    assert np.array_equal(after.entities[1], before.entities[1])
+    assert not np.array_equal(after.goals[2], before.goals[2])
+
+
+def test_a_negative_seed_is_refused() -> None:
+    with pytest.raises(ValueError, match="negative"):
+        make("1-Push", 1).reset(seed=-1)
+
+
+def test_a_state_of_another_task_is_refused_and_changes_nothing() -> None:
+    env, other = make("2-Push", 2), make("2-Switch", 2)
+    elapsed, goals = env.elapsed.copy(), env.observe().goals
+    with pytest.raises(ValueError, match="the saved state is of"):
+        env.restore(other.save())
+    assert np.array_equal(env.elapsed, elapsed)
+    assert np.array_equal(env.observe().goals, goals)
