@@ -9,13 +9,13 @@ from gymnasium.vector.utils import batch_space
 
 from efmdp.entities import Array, EntityDims, EntityObs
 from efmdp.env import FETCH_DIMS, FetchEnv
-from efmdp.render import Picture
+from efmdp.render import FRAMES_PER_SECOND, Picture
 from efmdp.scene import Profile
 from efmdp.tasks import Layout, RewardKind, parse_task
 
 GymObs = dict[str, Array]
 RENDER_MODES = ("rgb_array", "human")
-METADATA: dict[str, Any] = {"render_modes": list(RENDER_MODES), "render_fps": 25}  # a control step is 40 ms
+METADATA: dict[str, Any] = {"render_modes": list(RENDER_MODES), "render_fps": FRAMES_PER_SECOND}
 
 
 def _flat(env: FetchEnv, obs: EntityObs) -> GymObs:

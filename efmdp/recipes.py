@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from efmdp.ddpg import DDPGConfig
-from efmdp.entities import Objective
+from efmdp.entities import OBJECTIVES, Objective
 from efmdp.networks import Kind, NetworkConfig
 from efmdp.tasks import TaskError, parse_task
 
@@ -94,7 +94,6 @@ PAPER_TABLE: dict[str, tuple[Literal["sparse", "dense"], int, dict[Decay, tuple[
     "Stack": ("dense", 250, {"fast": (75, 150), "slow": (75, 150)}, 0.99),
 }
 PAPER_DECAY_TO = 0.01
-OBJECTIVES_OF_PAPER = {"sparse": Objective("sparse", "all"), "dense": Objective("dense", "mean")}
 
 
 def make_network(kind: Kind, task: str, max_entities: int | None) -> NetworkConfig:
@@ -132,7 +131,7 @@ def paper(task: str, network: NetworkConfig, seed: int, decay: Decay = "fast") -
             target_every=40,
             reward_scale=5.0 if reward == "dense" else 1.0,
         ),
-        objective=OBJECTIVES_OF_PAPER[reward],
+        objective=OBJECTIVES[reward],
         stages=(Stage(task, epochs, exploration=exploration),),
         recipe=f"paper-{decay}",
         seed=seed,

@@ -13,6 +13,7 @@ from efmdp.scene import LEVER_LENGTH, SWITCH_BASE_HALF, SceneModel, build_scene,
 
 CAMERA = {"lookat": (1.1, 0.78, 0.58), "distance": 1.5, "azimuth": 140.0, "elevation": -30.0}
 GOAL_RADIUS = 0.018
+FRAMES_PER_SECOND = 25  # real time: a control step is 40 ms
 NO_OPENGL = "rendering needs OpenGL (Debian: libegl1 libegl-mesa0 libgl1-mesa-dri), and efmdp imported before mujoco"
 
 

@@ -7,10 +7,9 @@ import numpy as np
 
 from efmdp.entities import Array, Step, UserError
 from efmdp.env import FetchEnv
-from efmdp.render import Picture
+from efmdp.render import FRAMES_PER_SECOND, Picture
 from efmdp.rollout import Outcome, Policy, run_episodes
 
-FRAMES_PER_SECOND = 25  # real time: a control step is 40 ms
 AFTER_SUCCESS = FRAMES_PER_SECOND // 2  # frames that an episode goes on after its success
 
 
