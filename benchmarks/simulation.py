@@ -147,7 +147,7 @@ class Peer:
     """FetchPush-v4 in a process of its own; see peer.py."""
 
     def __init__(self) -> None:
-        python = build_peer()
+        python = build_peer(PEER_HOME, PEER_PINS)
         script = Path(__file__).with_name("peer.py")
         self.log = PEER_HOME / "log.txt"
         with self.log.open("w") as log:
@@ -173,13 +173,13 @@ class Peer:
         return json.loads(line)
 
 
-def build_peer() -> Path:
-    """The peer's interpreter; its virtual environment is built when missing or pinned otherwise."""
-    python, stamp = PEER_HOME / "bin" / "python", PEER_HOME / "stamp.txt"
-    wanted = "\n".join([platform.python_version(), *PEER_PINS])
+def build_peer(home: Path, pins: list[str]) -> Path:
+    """A peer's interpreter; its virtual environment is built when missing or pinned otherwise."""
+    python, stamp = home / "bin" / "python", home / "stamp.txt"
+    wanted = "\n".join([platform.python_version(), *pins])
     if not stamp.exists() or stamp.read_text() != wanted:
-        install = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *PEER_PINS]
-        for command in ([sys.executable, "-m", "venv", "--clear", str(PEER_HOME)], install):
+        install = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *pins]
+        for command in ([sys.executable, "-m", "venv", "--clear", str(home)], install):
             done = subprocess.run(command, capture_output=True, text=True)
             if done.returncode:
                 sys.exit(f"building the peer's virtual environment failed:\n{done.stdout}{done.stderr}")
@@ -255,6 +255,14 @@ RATIOS = [
 ]
 
 
+def add_verdicts(table: Table, rows: list[dict[str, Any]]) -> None:
+    for row in rows:
+        target = "" if row["target"] is None else f"{'<=' if row['at_most'] else '>='} {row['target']:g}"
+        ok = {None: "", True: "[green]yes", False: "[red]no"}[row["ok"]]
+        sign = "> " if row.get("bound") else ""
+        table.add_row(row["name"], f"{sign}{row['measured']:.2f}", target, ok)
+
+
 def show(rates: dict[str, list[float]], rows: list[dict[str, Any]], best_peer: str, num_envs: int) -> None:
     table = Table(
         title=f"Simulation, {num_envs} environments, {os.cpu_count()} CPUs; the peer's best form is {best_peer}"
@@ -265,10 +273,7 @@ def show(rates: dict[str, list[float]], rows: list[dict[str, Any]], best_peer: s
     for name, values in rates.items():
         table.add_row(name, f"{median(values):,.0f} steps/s ({min(values):,.0f} to {max(values):,.0f})")
     table.add_section()
-    for row in rows:
-        target = "" if row["target"] is None else f"{'<=' if row['at_most'] else '>='} {row['target']:g}"
-        ok = {None: "", True: "[green]yes", False: "[red]no"}[row["ok"]]
-        table.add_row(row["name"], f"{row['measured']:.2f}", target, ok)
+    add_verdicts(table, rows)
     Console(width=None if sys.stdout.isatty() else 110).print(table)
 
 

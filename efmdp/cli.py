@@ -1,24 +1,23 @@
 """The command line."""
 
 import importlib
+import math
 import os
 import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import gymnasium
-import numpy as np
 import tyro
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn, track
 from rich.table import Table
 
 from efmdp.conformance import check, check_gymnasium, report
 from efmdp.domains import make_env
 from efmdp.entities import EntityEnv, UserError
 from efmdp.env import FetchEnv
+from efmdp.progress import console, say, training_bar, warn
 from efmdp.render import Picture, has_screen
 from efmdp.rollout import Policy, run_episodes
 from efmdp.scene import Profile
@@ -30,12 +29,6 @@ if TYPE_CHECKING:
     from efmdp.evaluate import LearnedPolicy
 
 DESCRIPTION = "Policies for sets of objects: the Entity-Factored MDP, the Fetch suite, and what learns on them."
-console = Console()
-
-
-def say(text: str, style: str | None = None) -> None:
-    """A line as it is: names may hold brackets, and paths must not be broken."""
-    console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
 
 
 @dataclass
@@ -161,12 +154,16 @@ class TrainDDPG:
     """the run's folder (default: runs/TASK-NETWORK-RECIPE-SEED)"""
     epochs: int | None = None
     """stop after so many epochs (default: the recipe's)"""
+    minutes: float | None = None
+    """stop at the end of the epoch after so many minutes (default: no limit)"""
     curriculum: bool = True
     """fast recipe: begin with fewer entities where that helps"""
     decay: Literal["fast", "slow"] = "fast"
     """paper recipe: which of its two exploration schedules"""
     max_entities: int | None = None
     """mlp: room for so many entities, for tests with more than it is trained on"""
+    threads: int = 2
+    """of torch and of the simulation; with 1, two runs share two cores well"""
     device: Literal["auto", "cpu", "cuda"] = "auto"
 
 
@@ -178,6 +175,8 @@ class TrainResume:
     """the run's folder"""
     epochs: int | None = None
     """stop after so many epochs in all (default: the recipe's)"""
+    minutes: float | None = None
+    """stop at the end of the epoch after so many minutes (default: no limit)"""
     device: Literal["auto", "cpu", "cuda"] = "auto"
 
 
@@ -189,6 +188,8 @@ def train_command(
     ],
 ) -> int:
     """Train a policy, or go on with a run."""
+    if how.minutes is not None:
+        _check_minutes(how.minutes)
     from efmdp.recipes import fast, from_json, make_network, paper  # torch takes seconds to import
     from efmdp.runs import Run
     from efmdp.train import train_ddpg
@@ -205,35 +206,25 @@ def train_command(
             config = paper(how.task, network, how.seed, how.decay)
         else:
             config = fast(how.task, network, how.seed, how.curriculum)
+        if how.threads < 1:
+            raise UserError(f"--threads is {how.threads}: choose 1 or more")
+        config = replace(config, threads=how.threads)
         name = f"{how.task}-{how.network}-{config.recipe}-{how.seed}".replace("|", "-or-")
         out = how.out or Path("runs") / name
-    last = how.epochs or sum(stage.epochs for stage in config.stages)
-    with Progress(
-        TextColumn("{task.fields[now]}"),
-        BarColumn(),
-        TextColumn("epoch {task.fields[epoch]}/{task.fields[last]} · {task.fields[speed]} · {task.fields[success]}"),
-        TimeRemainingColumn(),
-        console=console,
-    ) as progress:
-        bar = progress.add_task(
-            "", total=last * config.rounds_per_epoch, now=config.task, epoch=0, last=last, speed="starting", success=""
-        )
-
-        def show(now: dict[str, Any]) -> None:
-            speed = f"{now['steps_per_second']:,.0f} steps/s, {now['updates_per_second']:,.0f} updates/s"
-            success = "" if now["success"] is None else f"success {now['success']:.0%}"
-            completed = now["epoch"] * config.rounds_per_epoch + now["round"]
-            progress.update(bar, completed=completed, now=now["task"], epoch=now["epoch"], speed=speed, success=success)
-            if now["round"] == 0 and not console.is_terminal:  # in a log file there is no bar
-                print(f"{now['task']}: epoch {now['epoch']}, {now['steps']:,} steps, {speed}, {success}", flush=True)
-
-        done = train_ddpg(config, out, how.epochs, _device(how.device), show, lambda text: say(text, style="bold red"))
-    limit = f" --epochs {how.epochs}" if how.epochs else ""
+    with training_bar(config, how.epochs, how.minutes) as show:
+        done = train_ddpg(config, out, how.epochs, _device(how.device), show, warn, how.minutes)
     if done:
+        last = how.epochs or sum(stage.epochs for stage in config.stages)
         say(f"{out}: {last} epochs done. Try: efmdp evaluate {out}")
     else:
-        say(f"{out}: stopped after this round, all is saved. Go on with: efmdp train resume {out}{limit}")
+        limit = f" --epochs {how.epochs}" if how.epochs else ""
+        say(f"{out}: stopped, all is saved. Go on with: efmdp train resume {out}{limit}")
     return 0
+
+
+def _check_minutes(minutes: float) -> None:
+    if not 0 < minutes < math.inf:
+        raise UserError(f"--minutes is {minutes:g}: choose a number above 0")
 
 
 def _device(wanted: str) -> str:
@@ -288,24 +279,20 @@ def tasks_command() -> int:
     return 0
 
 
-def demo_command(out: Path = Path("runs/demo"), episodes: int = 100) -> int:
-    """Solve 3-Push with the scripted controller: a success rate over many episodes and a film of three of them.
+def demo_command(out: Path = Path("runs/demo"), minutes: float = 4, episodes: int = 100) -> int:
+    """Train Deep Sets and an MLP on 3 switches, test both on 1 to 6, and write a page with a picture and a film.
 
     Args:
-        out: where the film goes.
-        episodes: how many episodes the success rate is over.
+        out: where everything goes. Stopped and repeated, it goes on; what is trained already is not trained again.
+        minutes: how long each of the two is trained.
+        episodes: how many test episodes for each number of switches.
     """
+    _check_minutes(minutes)
     if episodes < 1:
         raise UserError(f"--episodes is {episodes}: play at least one")
-    task = parse_task("3-Push")
-    batch = min(episodes, 50)
-    successes: list[bool] = []
-    for round_ in track(range(-(-episodes // batch)), description="3-Push, scripted", console=console):
-        outcome = run_episodes(FetchEnv(task, batch), Scripted(batch), seed=round_)
-        successes += outcome.success_once.tolist()
-    film_episodes(FetchEnv(task, 1), Scripted(1), episodes=3, seed=0, path=out / "3-Push.mp4")
-    say(f"3-Push, scripted controller: {np.mean(successes[:episodes]):.0%} of {episodes} episodes solved")
-    say(f"film: {out / '3-Push.mp4'}")
+    from efmdp.demo import demo_configs, run_demo  # torch takes seconds to import
+
+    run_demo(demo_configs(), out, minutes, episodes)
     return 0
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from efmdp.entities import Array, EntityDims, EntityObs, UserError
-from efmdp.networks import NetworkConfig, make_actor, make_critic
+from efmdp.networks import Actor, NetworkConfig, make_actor, make_critic
 from efmdp.replay import Batch, Episodes
 
 VARIANCE_FLOOR = 1e-4
@@ -75,10 +75,11 @@ class Normaliser(torch.nn.Module):
 
     def forward(self, obs: EntityObs) -> tuple[Tensor, Tensor, Tensor]:
         """Normalised (agent, entities, goals)."""
-        return self._apply_to("agent", obs.agent), self._apply_to("entities", obs.entities), self.goals(obs.goals)
+        return *self.state(obs), self._apply_to("goals", obs.goals)
 
-    def goals(self, goals: Array) -> Tensor:
-        return self._apply_to("goals", goals)
+    def state(self, obs: EntityObs) -> tuple[Tensor, Tensor]:
+        """Normalised (agent, entities)."""
+        return self._apply_to("agent", obs.agent), self._apply_to("entities", obs.entities)
 
     def _apply_to(self, name: str, values: Array) -> Tensor:
         shift, factor = getattr(self, f"{name}_shift"), getattr(self, f"{name}_factor")
@@ -111,15 +112,26 @@ class DDPG:
         for target in (self.target_actor, self.target_critic):
             target.requires_grad_(False)
         self.normaliser = Normaliser(dims, config).to(device)
-        self.actor_optimiser = torch.optim.Adam(self.actor.parameters(), config.learning_rate, fused=True)
-        self.critic_optimiser = torch.optim.Adam(self.critic.parameters(), config.learning_rate, fused=True)
+        self._actor_weights: list[Tensor] = list(self.actor.parameters())
+        self._critic_weights: list[Tensor] = list(self.critic.parameters())
+        self._target_weights: list[Tensor] = [*self.target_actor.parameters(), *self.target_critic.parameters()]
+        self.actor_optimiser = torch.optim.Adam(self._actor_weights, config.learning_rate, fused=True)
+        self.critic_optimiser = torch.optim.Adam(self._critic_weights, config.learning_rate, fused=True)
         self.usable_actions = torch.from_numpy(usable_actions.astype(np.float32)).to(device)  # (A,)
         self.updates = 0
 
-    @torch.no_grad()
     def act(self, obs: EntityObs) -> Array:
-        """The actor's actions (B, A); 0 where the task does not listen."""
-        return (self.actor(*self.normaliser(obs)) * self.usable_actions).cpu().numpy()
+        """What the policy does (B, A): it is the target actor, in which the errors of single updates average out."""
+        return self._actions(self.target_actor, obs)
+
+    def act_newest(self, obs: EntityObs) -> Array:
+        """What the actor that is being trained does (B, A), to explore from."""
+        return self._actions(self.actor, obs)
+
+    @torch.no_grad()
+    def _actions(self, actor: Actor, obs: EntityObs) -> Array:
+        """0 where the task does not listen."""
+        return (actor(*self.normaliser(obs)) * self.usable_actions).cpu().numpy()
 
     def reset(self, ids: Array | None = None) -> None:
         """Nothing is remembered between steps."""
@@ -130,7 +142,8 @@ class DDPG:
         for name, parts in (("observation", (*batch.obs, *batch.next_obs)), ("reward", (batch.rewards,))):
             if not all(np.isfinite(part).all() for part in parts):  # clipping would hide it
                 raise NonFinite(f"a {name} in the batch of update {self.updates + 1} is not finite")
-        obs, next_obs = self.normaliser(batch.obs), self.normaliser(batch.next_obs)
+        obs = self.normaliser(batch.obs)
+        next_obs = (*self.normaliser.state(batch.next_obs), obs[2])  # the goals hold for both
         actions = torch.from_numpy(batch.actions).to(self.device)
         rewards = torch.from_numpy(batch.rewards).to(self.device)
         with torch.no_grad():
@@ -143,24 +156,22 @@ class DDPG:
         critic_loss = (value - wanted).square().mean()
         self.critic_optimiser.zero_grad()
         critic_loss.backward()
-        critic_gradient = _gradient_size(self.critic)
+        critic_gradient = _gradient_size(self._critic_weights)
         self.critic_optimiser.step()
 
-        self.critic.requires_grad_(False)  # the actor only needs the gradient through the action
         chosen = self.actor(*obs) * self.usable_actions
         score = self.critic(*obs, chosen).mean()
         penalty = chosen.square().sum() / (len(chosen) * self.usable_actions.sum())
         actor_loss = config.action_l2 * penalty - score
         self.actor_optimiser.zero_grad()
-        actor_loss.backward()
-        actor_gradient = _gradient_size(self.actor)
+        actor_loss.backward(inputs=self._actor_weights)  # and not those of the critic, which cost as much again
+        actor_gradient = _gradient_size(self._actor_weights)
         self.actor_optimiser.step()
-        self.critic.requires_grad_(True)
 
         self.updates += 1
         if self.updates % config.target_every == 0:
-            for target, online in ((self.target_actor, self.actor), (self.target_critic, self.critic)):
-                torch._foreach_lerp_(list(target.parameters()), list(online.parameters()), 1 - config.target_keep)
+            online = self._actor_weights + self._critic_weights
+            torch._foreach_lerp_(self._target_weights, online, 1 - config.target_keep)
         measured = {
             "critic_loss": critic_loss.item(),
             "critic_gradient": critic_gradient.item(),
@@ -203,5 +214,5 @@ _MODULES = ("actor", "critic", "target_actor", "target_critic", "normaliser")
 _OPTIMISERS = ("actor_optimiser", "critic_optimiser")
 
 
-def _gradient_size(module: torch.nn.Module) -> Tensor:
-    return torch.nn.utils.get_total_norm([p.grad for p in module.parameters() if p.grad is not None])
+def _gradient_size(weights: list[Tensor]) -> Tensor:
+    return torch.nn.utils.get_total_norm([weight.grad for weight in weights if weight.grad is not None])

@@ -63,7 +63,8 @@ def load_policy(path: Path, which: str = "last") -> LearnedPolicy:
 
 
 def policy_tensors(agent: DDPG) -> dict[str, torch.Tensor]:
-    parts = (("actor.", agent.actor), ("normaliser.", agent.normaliser))
+    """What `agent.act` needs."""
+    parts = (("actor.", agent.target_actor), ("normaliser.", agent.normaliser))
     return {prefix + name: tensor for prefix, module in parts for name, tensor in module.state_dict().items()}
 
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from efmdp.entities import Array, EntityDims, EntityObs
-from efmdp.her import draw_transitions, relabel
+from efmdp.her import Draw, draw_transitions, relabel
 
 MOVED = 0.01  # metres or radians: an entity that moved further was touched
 UNTOUCHED_WEIGHT = 0.05  # of an episode in which nothing moved, against 1 for one in which everything did
@@ -43,9 +43,10 @@ class Replay:
         achieved: Callable[[Array], Array],
         reward: Callable[[Array, Array], Array],
         by_movement: bool,
+        redraws: int,
     ) -> None:
         self.capacity = max(1, capacity // horizon)  # in episodes
-        self.achieved, self.reward, self.by_movement = achieved, reward, by_movement
+        self.achieved, self.reward, self.by_movement, self.redraws = achieved, reward, by_movement, redraws
         c, t, n = self.capacity, horizon, num_entities
         self.episodes = Episodes(
             np.zeros((c, t + 1, dims.agent), np.float32),
@@ -79,10 +80,13 @@ class Replay:
     def sample(self, batch_size: int, relabel_prob: float, rng: np.random.Generator) -> Batch:
         if not self.added:
             raise ValueError("the replay is empty: collect episodes before sampling")
-        cumulative = np.cumsum(self.weights)
-        chosen = np.searchsorted(cumulative, rng.random(batch_size) * cumulative[-1], side="right")
         kept = self.episodes
-        draw = draw_transitions(kept.lengths[chosen], relabel_prob, rng)
+        chosen, draw = self._draw(batch_size, relabel_prob, rng)
+        for _ in range(self.redraws):
+            idle = np.flatnonzero(draw.relabelled)[self._already_there(chosen[draw.relabelled], draw)]
+            chosen[idle], again = self._draw(len(idle), 1.0, rng)
+            for field, fresh in zip(draw, again, strict=True):
+                field[idle] = fresh
         entities, next_entities = kept.entities[chosen, draw.time], kept.entities[chosen, draw.time + 1]
         later = self.achieved(kept.entities[chosen, draw.future])
         goals = relabel(kept.goals[chosen], later, draw.relabelled)
@@ -92,3 +96,15 @@ class Replay:
             EntityObs(kept.agent[chosen, draw.time + 1], next_entities, goals),
             self.reward(self.achieved(next_entities), goals),
         )
+
+    def _draw(self, count: int, relabel_prob: float, rng: np.random.Generator) -> tuple[Array, Draw]:
+        """Episodes by their weights, and a transition of each."""
+        cumulative = np.cumsum(self.weights)
+        chosen = np.searchsorted(cumulative, rng.random(count) * cumulative[-1], side="right")
+        return chosen, draw_transitions(self.episodes.lengths[chosen], relabel_prob, rng)
+
+    def _already_there(self, chosen: Array, draw: Draw) -> Array:
+        """Which of the relabelled transitions begin where their goal already holds: they teach little."""
+        time, future = draw.time[draw.relabelled], draw.future[draw.relabelled]
+        now, later = (self.achieved(self.episodes.entities[chosen, t]) for t in (time, future))
+        return self.reward(now, later) == 0

@@ -2,9 +2,12 @@
 
 import importlib.util
 import json
+import math
 import platform
+import resource
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict, replace
@@ -33,11 +36,14 @@ def train_ddpg(
     device: str = "cpu",
     report: Report = lambda _: None,
     warn: Callable[[str], None] = print,
+    minutes: float | None = None,
 ) -> bool:
     """Train in the run directory `out`, from its newest checkpoint if it has one. True when all epochs are done.
 
-    Ctrl-C ends it after the current round, with everything saved. `report` is told of every round, `warn` of damage.
+    Ctrl-C ends it after the current round, and the end of its `minutes` after the current epoch, with everything saved.
+    `report` is told of every round, `warn` of damage.
     """
+    deadline = math.inf if minutes is None else time.monotonic() + 60 * minutes
     torch.set_num_threads(config.threads)
     torch.set_flush_denormal(True)
     with Run(out).held() as run, _Interruption() as interruption:
@@ -56,7 +62,7 @@ def train_ddpg(
             if trainer.round == 0 or stop:
                 trainer.save()
             report(trainer.progress())
-            if stop:
+            if stop or (trainer.round == 0 and time.monotonic() >= deadline):
                 break
         return trainer.finished or trainer.epoch >= last
 
@@ -109,6 +115,7 @@ class Trainer:
             self.env.achieved,
             _reward(self.env, config.objective),
             config.by_movement,
+            config.redraws,
         )
         per_entity = 1.0 if config.objective.kind == "sparse" else self.env.largest_distance
         self.largest_cost = per_entity * (self.env.num_entities if config.objective.rule == "sum" else 1)
@@ -118,7 +125,8 @@ class Trainer:
     def collect(self) -> None:
         """One episode in every environment, with exploration, into the replay and the normaliser."""
         began = time.perf_counter()
-        factor = self.stage.exploration.factor(self.stage_epoch)
+        success = self.success if self.success is not None and self.stage_epoch else 0.0  # on this stage's task
+        factor = self.stage.exploration.factor(self.stage_epoch, success)
         episodes, success = collect_episodes(self.env, self.agent, self.stage.exploration, factor, self.rng)
         self.replay.add(episodes)
         self.unsaved.append(episodes)
@@ -162,7 +170,7 @@ class Trainer:
         }
         self.run.append_row("metrics.csv", metrics)
         self._show_on_tensorboard(metrics)
-        self.run.append_row("timings.csv", {"epoch": self.epoch, **self.clock})
+        self.run.append_row("timings.csv", {"epoch": self.epoch, **self.clock, "peak_mb": _peak_megabytes()})
         self.sums = {}
         about = about_policy(self.agent, self.config.network, self.env, self.stage.task)
         about |= {"epoch": self.epoch, "steps": self.steps, "selection_success": self.success}
@@ -287,7 +295,7 @@ def collect_episodes(
     succeeded, failed = np.zeros(env.num_envs, bool), np.zeros(env.num_envs, bool)
     usable = agent.usable_actions.cpu().numpy()
     for t in range(env.max_horizon):
-        wanted = agent.act(obs)
+        wanted = agent.act_newest(obs)
         if not np.isfinite(wanted).all():
             raise NonFinite("an action of the actor is not finite")
         noise = exploration.noise * factor * rng.standard_normal(wanted.shape)
@@ -335,6 +343,12 @@ def _reward(env: EntityEnv, objective: Objective) -> Callable[[Array, Array], Ar
     """The reward that is learned from, as a function of subgoals (..., N, G)."""
     objective = replace(objective, threshold=env.objective.threshold)
     return lambda achieved, desired: objective.reward(env.distance(achieved, desired), env.has_goal(desired))
+
+
+def _peak_megabytes() -> float:
+    """The most memory that this process ever held."""
+    unit = 2**20 if sys.platform == "darwin" else 2**10
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit
 
 
 class _Interruption:

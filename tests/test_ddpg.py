@@ -405,6 +405,19 @@ def test_fits_a_fixed_batch(network: NetworkConfig) -> None:
     assert np.mean(losses[-10:]) < 0.5 * np.mean(losses[:10])
 
 
+def test_the_policy_is_the_target_actor() -> None:
+    """It lags behind the actor that is trained, and catches up with it when the target is copied at once."""
+    batch = make_batch(0, 64)
+    slow, quick = make_agent(target_keep=0.9), make_agent(target_keep=0.0)
+    before = slow.act(batch.obs)
+    assert np.array_equal(before, slow.act_newest(batch.obs))  # they begin as one
+    for agent in (slow, quick):
+        agent.update(batch, 1.0)
+    moved, newest = np.abs(slow.act(batch.obs) - before), np.abs(slow.act_newest(batch.obs) - before)
+    assert 0 < moved.mean() < newest.mean()
+    assert np.array_equal(quick.act(batch.obs), quick.act_newest(batch.obs))
+
+
 def test_actor_finds_the_best_action() -> None:
     """A critic that wants action (0.5, -0.3) and knows no other thing; no penalty."""
 
@@ -422,7 +435,7 @@ def test_actor_finds_the_best_action() -> None:
     batch = make_batch(0, 64)
     for _ in range(400):
         agent.update(batch, 1.0)
-    assert np.abs(agent.act(batch.obs) - [0.5, -0.3]).mean() < 0.05
+    assert np.abs(agent.act_newest(batch.obs) - [0.5, -0.3]).mean() < 0.05
 
 
 def test_penalty_shrinks_actions() -> None:

@@ -41,6 +41,8 @@ LAYERS = [
     "launch",
     "video",
     "report",
+    "progress",
+    "demo",
     "cli",
 ]
 

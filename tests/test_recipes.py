@@ -54,16 +54,16 @@ def test_paper_table_of_environments(
     exploration, schedule = stage.exploration, quick if decay == "fast" else slow
     assert (exploration.noise, exploration.random) == (0.2, 0.3)
     if schedule is None:
-        assert {exploration.factor(epoch) for epoch in range(epochs)} == {1.0}
+        assert {exploration.factor(epoch, 0.7) for epoch in range(epochs)} == {1.0}
     else:
         to, start, end = schedule
-        assert exploration.factor(0) == exploration.factor(start) == 1
-        assert exploration.factor(start + 1) < 1
-        assert exploration.factor((start + end) // 2) == pytest.approx(
+        assert exploration.factor(0, 0.7) == exploration.factor(start, 0.7) == 1
+        assert exploration.factor(start + 1, 0.7) < 1
+        assert exploration.factor((start + end) // 2, 0.7) == pytest.approx(
             1 - (1 - to) * ((start + end) // 2 - start) / (end - start)
         )
-        assert exploration.factor(end - 1) > to
-        assert exploration.factor(end) == exploration.factor(epochs) == pytest.approx(to)
+        assert exploration.factor(end - 1, 0.7) > to
+        assert exploration.factor(end, 0.7) == exploration.factor(epochs, 0.7) == pytest.approx(to)
 
 
 @pytest.mark.parametrize("task", TASKS)
@@ -82,6 +82,7 @@ def test_paper_table_of_shared_values(task: str) -> None:
     assert config.ddpg.observation_clip == 200
     assert config.ddpg.normalised_clip == 5
     assert not config.by_movement
+    assert config.redraws == 0
 
 
 @pytest.mark.parametrize(
@@ -104,15 +105,15 @@ def test_paper_architectures() -> None:
 def test_decay_by_hand() -> None:
     schedule = Exploration(decay_to=0.01, decay_from_epoch=100, decay_until_epoch=150)  # Lin(.01, 100, 150)
     expected = {0: 1.0, 99: 1.0, 100: 1.0, 101: 0.9802, 110: 0.802, 125: 0.505, 149: 0.0298, 150: 0.01, 500: 0.01}
-    assert {epoch: schedule.factor(epoch) for epoch in expected} == pytest.approx(expected)
-    assert {Exploration().factor(epoch) for epoch in range(1000)} == {1.0}
+    assert {epoch: schedule.factor(epoch, 0.7) for epoch in expected} == pytest.approx(expected)
+    assert {Exploration().factor(epoch, 0.7) for epoch in range(1000)} == {1.0}
 
 
 def test_decay_in_no_time() -> None:
     """From and until the same epoch: at once, not a division by zero."""
     schedule = Exploration(decay_to=0.1, decay_from_epoch=5, decay_until_epoch=5)
-    assert schedule.factor(5) == 1
-    assert schedule.factor(6) == pytest.approx(0.1)
+    assert schedule.factor(5, 0.7) == 1
+    assert schedule.factor(6, 0.7) == pytest.approx(0.1)
 
 
 def test_unknown_task_lists_choices() -> None:
@@ -187,3 +188,29 @@ def test_fast_differs_between_architectures_in_nothing_but_network_and_rate() ->
     configs = [fast("3-Push", network, 0) for network in networks]
     plain = [replace(c, network=DEEP_SET, ddpg=replace(c.ddpg, learning_rate=1.0)) for c in configs]
     assert plain[0] == plain[1] == plain[2]
+
+
+@pytest.mark.parametrize(
+    ("task", "stages"),
+    [
+        ("1-Push", ["1-Push"]),
+        ("2-Push", ["1-Push", "2-Push"]),
+        ("3-Push", ["1-Push", "2-Push", "3-Push"]),
+        ("5-Push", ["1-Push", "2-Push", "5-Push"]),
+        ("1-Switch", ["1-Switch"]),
+        ("3-Switch", ["1-Switch", "3-Switch"]),
+        ("2-Switch+2-Push", ["2-Switch+2-Push"]),
+        ("2-Switch|2-Push", ["2-Switch|2-Push"]),
+        ("Stack", ["Stack"]),
+        ("Push+Stack", ["Push+Stack"]),
+    ],
+)
+def test_fast_curriculum(task: str, stages: list[str]) -> None:
+    assert [stage.task for stage in fast(task, DEEP_SET, 0).stages] == stages
+    assert [stage.task for stage in fast(task, DEEP_SET, 0, curriculum=False).stages] == [task]
+
+
+def test_fast_explores_less_where_it_succeeds() -> None:
+    for stage in fast("3-Push", DEEP_SET, 0).stages:
+        factors = [stage.exploration.factor(epoch=7, success=success) for success in (0, 0.5, 1)]
+        assert factors == pytest.approx([1, 0.6, 0.2])

@@ -36,8 +36,8 @@ def make_episodes(numbers: list[int], lengths: list[int], horizon: int, entities
     return Episodes(agent, things, goals, actions, np.array(lengths))
 
 
-def make_replay(capacity: int, horizon: int, by_movement: bool = False, entities: int = 2) -> Replay:
-    return Replay(capacity, horizon, entities, DIMS, achieved, reward, by_movement)
+def make_replay(capacity: int, horizon: int, by_movement: bool = False, entities: int = 2, redraws: int = 0) -> Replay:
+    return Replay(capacity, horizon, entities, DIMS, achieved, reward, by_movement, redraws)
 
 
 def test_capacity_is_in_transitions() -> None:
@@ -151,7 +151,7 @@ def test_rewards_are_the_environments() -> None:
         actions.append(action)
         rewards.append(step.reward)
     episodes = Episodes(np.stack(agents, 1), np.stack(entities, 1), goals, np.stack(actions, 1), env.horizons)
-    replay = Replay(10_000, horizon, 2, env.dims, env.achieved, env.reward, True)
+    replay = Replay(10_000, horizon, 2, env.dims, env.achieved, env.reward, True, 0)
     replay.add(episodes)
     given = {
         episodes.agent[i, t].tobytes() + episodes.actions[i, t].tobytes(): rewards[t][i]
@@ -231,3 +231,39 @@ def test_no_episodes_change_nothing() -> None:
     replay.add(make_episodes([0, 1], [3, 6], 10))
     replay.add(make_episodes([], [], 10))
     assert replay.added == len(replay) == 2
+
+
+def test_goals_that_hold_already_are_drawn_anew() -> None:
+    """Two entities rest from time 0 to 5 and then move on: a draw with its time and future both in the rest is idle.
+    Each redraw leaves only the share of idle draws among those that there were."""
+    share = np.mean([sum(f <= 5 for f in range(t + 1, 11)) / (10 - t) for t in range(10)])
+    for redraws in (0, 1, 3):
+        replay = make_replay(100, 10, redraws=redraws)
+        episodes = make_episodes([0], [10], 10)
+        episodes.entities[0, :6, :, 1] = 5
+        replay.add(episodes)
+        batch = replay.sample(4000, 1.0, np.random.default_rng(0))
+        idle = np.isclose(achieved(batch.obs.entities), batch.obs.goals).all((1, 2))
+        assert idle.mean() == pytest.approx(share ** (redraws + 1), abs=0.02)
+
+
+def test_only_relabelled_goals_are_drawn_anew() -> None:
+    """The goals wanted keep their share of the batch, and stay those of their episode."""
+    replay = make_replay(1000, 10, redraws=3)
+    replay.add(make_episodes(list(range(8)), [10] * 8, 10))
+    batch = replay.sample(4000, 0.8, np.random.default_rng(0))
+    wanted = batch.obs.goals[:, 0, 0] < 0
+    assert wanted.mean() == pytest.approx(0.2, abs=0.02)
+    assert np.array_equal(batch.obs.goals[wanted, 0, 0], -batch.obs.agent[wanted, 0] - 1)
+    assert np.array_equal(batch.obs.goals[~wanted, 0, 0], batch.obs.agent[~wanted, 0])
+    assert np.array_equal(batch.rewards, reward(achieved(batch.next_obs.entities), batch.obs.goals))
+
+
+def test_an_episode_at_rest_can_still_be_sampled() -> None:
+    """Nothing but idle transitions: the redraws end, and the batch is full."""
+    replay = make_replay(100, 10, redraws=3)
+    episodes = make_episodes([0], [10], 10)
+    episodes.entities[:] = episodes.entities[:, :1]
+    replay.add(episodes)
+    batch = replay.sample(64, 1.0, np.random.default_rng(0))
+    assert np.array_equal(batch.rewards, np.zeros(64))

@@ -100,7 +100,7 @@ def test_metrics_and_timings_live_apart(tmp_path: Path) -> None:
     assert [int(row["steps"]) for row in metrics] == [320, 640, 960, 1280]
     assert [int(row["updates"]) for row in metrics] == [10, 20, 30, 40]
     assert all(0 <= float(row["success_once"]) <= 1 for row in metrics)
-    timing = {"collect", "learn", "evaluate", "save"}
+    timing = {"collect", "learn", "evaluate", "save", "peak_mb"}
     assert timing < timings[0].keys()
     assert not timing & metrics[0].keys()
     assert not [name for name in metrics[0] if "second" in name or "time" in name or "clock" in name]
@@ -472,6 +472,18 @@ def test_signals_mean_again_what_they_meant(tmp_path: Path) -> None:
     assert result(go(TINY, out)) == result(go(TINY, tmp_path / "whole"))
 
 
+def test_out_of_time_is_after_an_epoch(tmp_path: Path, uninterrupted: Callable[[TrainConfig], Any]) -> None:
+    out = tmp_path / "run"
+    for epochs in (1, 2):
+        assert not train_ddpg(SHORT, out, minutes=1e-9)
+        assert len(rows(out)) == epochs
+        assert load_policy(out).task == "1-Disc"
+    assert train_ddpg(SHORT, out, minutes=1e-9)  # the last epoch is done, whatever the time
+    assert result(out) == uninterrupted(SHORT)
+    assert train_ddpg(SHORT, tmp_path / "whole", minutes=10)
+    assert result(tmp_path / "whole") == result(out)
+
+
 # Numbers that go wrong
 
 
@@ -570,7 +582,7 @@ class Chaos:
 
     usable_actions = torch.tensor([1.0, 0.0])
 
-    def act(self, obs: Any) -> np.ndarray:
+    def act_newest(self, obs: Any) -> np.ndarray:
         return np.full((len(obs.agent), 2), 0.5, np.float32)
 
 

@@ -1,0 +1,56 @@
+"""What is said while something works: lines, and a bar for training."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+if TYPE_CHECKING:
+    from efmdp.recipes import TrainConfig  # torch takes seconds to import
+
+console = Console()
+
+
+def say(text: str, style: str | None = None) -> None:
+    """A line as it is: names may hold brackets, and paths must not be broken."""
+    console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
+
+
+def warn(text: str) -> None:
+    say(text, style="bold red")
+
+
+@contextmanager
+def training_bar(
+    config: "TrainConfig", epochs: int | None = None, minutes: float | None = None
+) -> Iterator[Callable[[dict[str, Any]], None]]:
+    """A bar that fills with the epochs, or the minutes where these are over first; yields what tells it of a round.
+
+    In a log file there is no bar but a line an epoch.
+    """
+    last = epochs or sum(stage.epochs for stage in config.stages)
+    began = time.monotonic()
+    with Progress(
+        TextColumn("{task.fields[now]}"),
+        BarColumn(),
+        TextColumn("epoch {task.fields[epoch]}/{task.fields[last]} · {task.fields[speed]} · {task.fields[success]}"),
+        TimeRemainingColumn(),
+        console=console,
+        disable=not console.is_terminal,
+    ) as progress:
+        bar = progress.add_task("", total=1.0, now=config.task, epoch=0, last=last, speed="starting", success="")
+
+        def show(now: dict[str, Any]) -> None:
+            speed = f"{now['steps_per_second']:,.0f} steps/s, {now['updates_per_second']:,.0f} updates/s"
+            success = "" if now["success"] is None else f"success {now['success']:.0%}"
+            completed = (now["epoch"] + now["round"] / config.rounds_per_epoch) / last
+            if minutes is not None:
+                completed = min(1.0, max(completed, (time.monotonic() - began) / (60 * minutes)))
+            progress.update(bar, completed=completed, now=now["task"], epoch=now["epoch"], speed=speed, success=success)
+            if now["round"] == 0 and not console.is_terminal:
+                print(f"{now['task']}: epoch {now['epoch']}, {now['steps']:,} steps, {speed}, {success}", flush=True)
+
+        yield show
