@@ -27,6 +27,8 @@ class DDPGConfig:
     """fraction of the target networks kept at each of their updates (the paper's τ)"""
     target_every: int = 1
     """gradient steps between updates of the target networks"""
+    actor_every: int = 1
+    """gradient steps of the critic for each of the actor"""
     action_l2: float = 1.0
     """weight of the actor's penalty on large actions"""
     reward_scale: float = 1.0
@@ -137,53 +139,58 @@ class DDPG:
         """Nothing is remembered between steps."""
 
     def update(self, batch: Batch, largest_cost: float) -> dict[str, float]:
-        """One gradient step of critic and actor. `largest_cost` is the most that one step can cost, unscaled."""
-        config = self.config
+        """One gradient step of the critic and, when it is its turn, of the actor; then the targets follow.
+
+        `largest_cost` is the most that one step can cost, unscaled. Returns what was measured; the actor's only then.
+        """
         for name, parts in (("observation", (*batch.obs, *batch.next_obs)), ("reward", (batch.rewards,))):
             if not all(np.isfinite(part).all() for part in parts):  # clipping would hide it
                 raise NonFinite(f"a {name} in the batch of update {self.updates + 1} is not finite")
         obs = self.normaliser(batch.obs)
-        next_obs = (*self.normaliser.state(batch.next_obs), obs[2])  # the goals hold for both
+        measured = self._improve_critic(obs, batch, largest_cost)
+        if self.updates % self.config.actor_every == 0:
+            measured |= self._improve_actor(obs)
+        self.updates += 1
+        if self.updates % self.config.target_every == 0:
+            online = self._actor_weights + self._critic_weights
+            torch._foreach_lerp_(self._target_weights, online, 1 - self.config.target_keep)
+        numbers = {name: value.item() for name, value in measured.items()}
+        for name, number in numbers.items():
+            if not math.isfinite(number):
+                raise NonFinite(f"{name.replace('_', ' ')} became {number} in update {self.updates}")
+        return numbers
+
+    def _improve_critic(
+        self, obs: tuple[Tensor, Tensor, Tensor], batch: Batch, largest_cost: float
+    ) -> dict[str, Tensor]:
+        """Towards the reward and the discounted value of what the target actor would do next."""
+        config = self.config
         actions = torch.from_numpy(batch.actions).to(self.device)
         rewards = torch.from_numpy(batch.rewards).to(self.device)
         with torch.no_grad():
+            next_obs = (*self.normaliser.state(batch.next_obs), obs[2])  # the goals hold for both
             next_actions = self.target_actor(*next_obs) * self.usable_actions
-            worst = -config.reward_scale * largest_cost / (1 - config.discount)
             next_value = self.target_critic(*next_obs, next_actions)
-            wanted = config.reward_scale * rewards + config.discount * next_value
-            wanted.clamp_(worst, 0)
+            worst = -config.reward_scale * largest_cost / (1 - config.discount)
+            wanted = (config.reward_scale * rewards + config.discount * next_value).clamp_(worst, 0)
         value = self.critic(*obs, actions)
-        critic_loss = (value - wanted).square().mean()
+        loss = (value - wanted).square().mean()
         self.critic_optimiser.zero_grad()
-        critic_loss.backward()
-        critic_gradient = _gradient_size(self._critic_weights)
+        loss.backward()
+        gradient = _gradient_size(self._critic_weights)
         self.critic_optimiser.step()
+        return {"critic_loss": loss, "critic_gradient": gradient, "value": value.mean()}
 
+    def _improve_actor(self, obs: tuple[Tensor, Tensor, Tensor]) -> dict[str, Tensor]:
+        """Towards actions that the critic values, and small ones."""
         chosen = self.actor(*obs) * self.usable_actions
-        score = self.critic(*obs, chosen).mean()
         penalty = chosen.square().sum() / (len(chosen) * self.usable_actions.sum())
-        actor_loss = config.action_l2 * penalty - score
+        loss = self.config.action_l2 * penalty - self.critic(*obs, chosen).mean()
         self.actor_optimiser.zero_grad()
-        actor_loss.backward(inputs=self._actor_weights)  # and not those of the critic, which cost as much again
-        actor_gradient = _gradient_size(self._actor_weights)
+        loss.backward(inputs=self._actor_weights)  # and not those of the critic, which cost as much again
+        gradient = _gradient_size(self._actor_weights)
         self.actor_optimiser.step()
-
-        self.updates += 1
-        if self.updates % config.target_every == 0:
-            online = self._actor_weights + self._critic_weights
-            torch._foreach_lerp_(self._target_weights, online, 1 - config.target_keep)
-        measured = {
-            "critic_loss": critic_loss.item(),
-            "critic_gradient": critic_gradient.item(),
-            "actor_loss": actor_loss.item(),
-            "actor_gradient": actor_gradient.item(),
-            "value": value.mean().item(),
-            "action_size": penalty.item(),
-        }
-        for name, number in measured.items():
-            if not math.isfinite(number):
-                raise NonFinite(f"{name.replace('_', ' ')} became {number} in update {self.updates}")
-        return measured
+        return {"actor_loss": loss, "actor_gradient": gradient, "action_size": penalty}
 
     def tensors(self) -> dict[str, Tensor]:
         """Everything that learns, by name."""

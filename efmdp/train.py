@@ -137,9 +137,10 @@ class Trainer:
 
     def learn(self) -> None:
         began = time.perf_counter()
+        losses: dict[str, float] = {}
         for _ in range(self.config.updates_per_round):
             batch = self.replay.sample(self.config.batch_size, self.config.relabel_prob, self.rng)
-            losses = self.agent.update(batch, self.largest_cost)
+            losses |= self.agent.update(batch, self.largest_cost)
         self._sum(losses)
         self.clock["learn"] += time.perf_counter() - began
 
