@@ -102,8 +102,9 @@ def take_turns(
 def our_trainer(kind: Kind, task: str, threads: int, transitions: int, **settings: Any) -> Trainer:
     """Our learner with so many explored transitions; its `learn` makes `updates_per_round` whole updates."""
     recipe = fast(task, make_network(kind, task, None), seed=0, curriculum=False)
+    every_update = replace(recipe.ddpg, actor_every=1)  # both networks each time, as the peer
     nowhere = Run(Path(os.devnull))  # nothing is saved
-    trainer = Trainer(replace(recipe, threads=threads, **settings), nowhere, "cpu")
+    trainer = Trainer(replace(recipe, ddpg=every_update, threads=threads, **settings), nowhere, "cpu")
     while trainer.steps < transitions:
         trainer.collect()
     return trainer

@@ -32,20 +32,18 @@ Row = dict[str, str | int | float]
 
 def activation_bytes(net: nn.Module, inputs: tuple[Tensor, ...]) -> int:
     """Bytes that a forward pass keeps for its backward pass, parameters aside, each storage counted once."""
-    kept: dict[int, int] = {}
+    kept: dict[int, torch.UntypedStorage] = {}  # held until the count is done, so that no address is used twice
     weights = {p.untyped_storage().data_ptr() for p in net.parameters()}
 
-    def pack(tensor: Tensor) -> Tensor:
+    def pack(tensor: Tensor) -> None:
+        """Only the storage is noted: a graph that held its own outputs would never be freed."""
         storage = tensor.untyped_storage()
         if storage.data_ptr() not in weights:
-            kept[storage.data_ptr()] = storage.nbytes()
-        return tensor
+            kept[storage.data_ptr()] = storage
 
-    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        out = net(*inputs)  # held until the count is done, so that no address is used twice
-    total = sum(kept.values())
-    del out
-    return total
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda nothing: nothing):
+        net(*inputs)
+    return sum(storage.nbytes() for storage in kept.values())
 
 
 def milliseconds(run: Callable[[], object], budget: float) -> float:

@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-import imageio_ffmpeg
 import numpy as np
 
 from efmdp.entities import Array, Step, UserError
@@ -21,6 +20,10 @@ class Film:
             raise UserError(f"cannot film to {path}: name a file that ends in .mp4")
         if width % 2 or height % 2:
             raise UserError(f"cannot film {width} by {height} pixels: both must be even")
+        try:
+            import imageio_ffmpeg  # an extra: all but films works without it
+        except ImportError:
+            raise UserError("films need imageio-ffmpeg: pip install 'efmdp[video]'") from None
         path.parent.mkdir(parents=True, exist_ok=True)
         path.open("wb").close()  # say now, not after all episodes, if it cannot be written
         self.frames = 0
