@@ -1,8 +1,8 @@
 """What finished runs achieved, kept in results/ when their folders are gone.
 
-python -m benchmarks.runs RUN... [--episodes 500] [--out results/runs] tests the last policy of every run on its own
+python -m benchmarks.runs RUN... [--episodes 500] [--out results/fast] tests the last policy of every run on its own
 task, in both profiles of the physics, and adds to (or replaces in) OUT.csv one row a run and to OUT-curves.csv one row
-an epoch; OUT.png shows all curves that are there. Policies are copied to the folder OUT.
+an epoch; OUT.png shows all curves that are there. Policies are copied to the folder `policies` beside them.
 """
 
 import argparse
@@ -140,7 +140,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", nargs="+", type=Path)
     parser.add_argument("--episodes", type=int, default=500)
-    parser.add_argument("--out", type=Path, default=Path("results/runs"))
+    parser.add_argument("--out", type=Path, default=Path("results/fast"))
     args = parser.parse_args()
     table_path, curves_path = Path(f"{args.out}.csv"), Path(f"{args.out}-curves.csv")
     outcomes = [outcome(path, args.episodes) for path in track(args.runs, "testing", console=Console(stderr=True))]
@@ -149,10 +149,11 @@ def main() -> None:
     all_curves = merged(read(curves_path), curves)
     write(curves_path, all_curves)
     draw(all_curves, Path(f"{args.out}.png"))
-    args.out.mkdir(parents=True, exist_ok=True)
+    policies = args.out.parent / "policies"
+    policies.mkdir(exist_ok=True)
     for path, row in zip(args.runs, outcomes, strict=True):
         name = "-".join(str(row[part]) for part in ("task", "network", "recipe", "seed")).replace("|", "-or-")
-        shutil.copy(path / "policy-last.safetensors", args.out / f"{name}.safetensors")
+        shutil.copy(path / "policy-last.safetensors", policies / f"{name}.safetensors")
     table = Table(*outcomes[0])
     for row in outcomes:
         table.add_row(*map(str, row.values()))

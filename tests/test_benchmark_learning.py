@@ -1,6 +1,5 @@
 """The learning benchmark's own machinery, at a tiny scale: that it measures what it says."""
 
-import importlib
 import itertools
 import os
 import sys
@@ -9,12 +8,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-pytest.importorskip("stable_baselines3")
-sys.path.insert(0, str(Path(__file__).parents[1]))  # benchmarks are not installed
-learning = importlib.import_module("benchmarks.learning")
-learning_peer = importlib.import_module("benchmarks.learning_peer")
+from benchmarks import learning, learning_peer
 
 
 @pytest.fixture(autouse=True)
