@@ -48,8 +48,8 @@ class NetworkConfig:
 
 
 def stack(*sizes: int) -> list[nn.Module]:
-    """Linear layers between consecutive sizes, a ReLU after each."""
-    return [module for n_in, n_out in pairwise(sizes) for module in (nn.Linear(n_in, n_out), nn.ReLU())]
+    """Linear layers between consecutive sizes, a ReLU after each, in place: backward needs only what it leaves."""
+    return [module for n_in, n_out in pairwise(sizes) for module in (nn.Linear(n_in, n_out), nn.ReLU(inplace=True))]
 
 
 def per_entity(agent: Tensor, entities: Tensor, goals: Tensor, action: Tensor | None) -> Tensor:

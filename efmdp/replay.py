@@ -56,6 +56,7 @@ class Replay:
             np.zeros(c, np.int64),
         )
         self.weights = np.zeros(c)
+        self.cumulative = np.zeros(c)  # sums of the weights
         self.added = 0  # episodes ever, of which the last `capacity` are kept
 
     def __len__(self) -> int:
@@ -66,6 +67,7 @@ class Replay:
         for kept, fresh in zip(self.episodes, new, strict=True):
             kept[slots] = fresh
         self.weights[slots] = self._weigh(new)
+        self.cumulative = np.cumsum(self.weights)
         self.added += len(slots)
 
     def _weigh(self, new: Episodes) -> Array:
@@ -99,8 +101,7 @@ class Replay:
 
     def _draw(self, count: int, relabel_prob: float, rng: np.random.Generator) -> tuple[Array, Draw]:
         """Episodes by their weights, and a transition of each."""
-        cumulative = np.cumsum(self.weights)
-        chosen = np.searchsorted(cumulative, rng.random(count) * cumulative[-1], side="right")
+        chosen = np.searchsorted(self.cumulative, rng.random(count) * self.cumulative[-1], side="right")
         return chosen, draw_transitions(self.episodes.lengths[chosen], relabel_prob, rng)
 
     def _already_there(self, chosen: Array, draw: Draw) -> Array:
