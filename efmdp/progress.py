@@ -45,12 +45,12 @@ def training_bar(
 
         def show(now: dict[str, Any]) -> None:
             speed = f"{now['steps_per_second']:,.0f} steps/s, {now['updates_per_second']:,.0f} updates/s"
-            success = "" if now["success"] is None else f"success {now['success']:.0%}"
+            success = "" if now["success"] is None else f"success {now['success']:.0%} on {now['success_on']}"
             completed = (now["epoch"] + now["round"] / config.rounds_per_epoch) / last
             if minutes is not None:
                 completed = min(1.0, max(completed, (time.monotonic() - began) / (60 * minutes)))
             progress.update(bar, completed=completed, now=now["task"], epoch=now["epoch"], speed=speed, success=success)
             if now["round"] == 0 and not console.is_terminal:
-                print(f"{now['task']}: epoch {now['epoch']}, {now['steps']:,} steps, {speed}, {success}", flush=True)
+                print(f"epoch {now['epoch']}, {now['steps']:,} steps, {speed}, {success}", flush=True)
 
         yield show

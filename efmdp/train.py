@@ -77,6 +77,7 @@ class Trainer:
         self.best = -1.0
         self.finished = False
         self.success: float | None = None  # on the selection seeds, in the last epoch
+        self.success_on: str | None = None  # the task of that epoch
         self.sums: dict[str, float] = {}
         self.clock = {"collect": 0.0, "learn": 0.0, "evaluate": 0.0, "save": 0.0}
         self.segments: dict[int, tuple[str, int]] = {}  # replay on disk: SHA-256 and episodes of each segment
@@ -125,7 +126,7 @@ class Trainer:
     def collect(self) -> None:
         """One episode in every environment, with exploration, into the replay and the normaliser."""
         began = time.perf_counter()
-        success = self.success if self.success is not None and self.stage_epoch else 0.0  # on this stage's task
+        success = self.success if self.success is not None and self.success_on == self.stage.task else 0.0
         factor = self.stage.exploration.factor(self.stage_epoch, success)
         episodes, success = collect_episodes(self.env, self.agent, self.stage.exploration, factor, self.rng)
         self.replay.add(episodes)
@@ -154,7 +155,7 @@ class Trainer:
             stream_seed(self.config.seed, SELECTION),
         )
         self.clock["evaluate"] += time.perf_counter() - began
-        self.success = float(outcome.success_once.mean())
+        self.success, self.success_on = float(outcome.success_once.mean()), self.stage.task
         self.epoch += 1
         self.stage_epoch += 1
         self.round = 0
@@ -209,6 +210,7 @@ class Trainer:
             "steps_per_second": self.steps / max(busy["collect"], 1e-9),
             "updates_per_second": self.agent.updates / max(busy["learn"], 1e-9),
             "success": self.success,
+            "success_on": self.success_on,
         }
 
     def save(self) -> None:
@@ -282,6 +284,7 @@ _COUNTERS = (
     "best",
     "finished",
     "success",
+    "success_on",
     "next_segment",
 )
 
