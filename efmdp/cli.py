@@ -214,8 +214,7 @@ def train_command(
     with training_bar(config, how.epochs, how.minutes) as show:
         done = train_ddpg(config, out, how.epochs, _device(how.device), show, warn, how.minutes)
     if done:
-        last = how.epochs or sum(stage.epochs for stage in config.stages)
-        say(f"{out}: {last} epochs done. Try: efmdp evaluate {out}")
+        say(f"{out}: done. Try: efmdp evaluate {out}")
     else:
         limit = f" --epochs {how.epochs}" if how.epochs else ""
         say(f"{out}: stopped, all is saved. Go on with: efmdp train resume {out}{limit}")

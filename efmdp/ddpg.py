@@ -122,6 +122,11 @@ class DDPG:
         self.usable_actions = torch.from_numpy(usable_actions.astype(np.float32)).to(device)  # (A,)
         self.updates = 0
 
+    def set_learning_rate(self, rate: float) -> None:
+        for optimiser in (self.actor_optimiser, self.critic_optimiser):
+            for group in optimiser.param_groups:
+                group["lr"] = rate
+
     def act(self, obs: EntityObs) -> Array:
         """What the policy does (B, A): it is the target actor, in which the errors of single updates average out."""
         return self._actions(self.target_actor, obs)

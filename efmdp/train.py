@@ -138,6 +138,7 @@ class Trainer:
 
     def learn(self) -> None:
         began = time.perf_counter()
+        self.agent.set_learning_rate(self.config.ddpg.learning_rate * self.stage.rate_factor(self.stage_epoch))
         losses: dict[str, float] = {}
         for _ in range(self.config.updates_per_round):
             batch = self.replay.sample(self.config.batch_size, self.config.relabel_prob, self.rng)
