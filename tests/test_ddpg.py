@@ -405,6 +405,33 @@ def test_fits_a_fixed_batch(network: NetworkConfig) -> None:
     assert np.mean(losses[-10:]) < 0.5 * np.mean(losses[:10])
 
 
+def test_the_learning_rate_is_that_of_the_next_update() -> None:
+    batch = make_batch(0, 64)
+    moved = []
+    for rate in (1e-3, 1e-4):
+        agent = make_agent()
+        before = [w.detach().clone() for net in (agent.actor, agent.critic) for w in net.parameters()]
+        agent.set_learning_rate(rate)
+        agent.update(batch, 1.0)
+        after = [w for net in (agent.actor, agent.critic) for w in net.parameters()]
+        moved.append([(b - a).abs().max().item() for a, b in zip(after, before, strict=True)])
+    assert np.allclose(np.divide(*moved), 10, rtol=0.02)  # Adam's first step is as long as its rate
+
+
+def test_the_actor_waits_for_its_turn() -> None:
+    agent = make_agent(actor_every=3)
+    batch = make_batch(0, 64)
+    turns = []
+    for _ in range(7):
+        before = [w.detach().clone() for w in agent.actor.parameters()]
+        measured = agent.update(batch, 1.0)
+        changed = any(not torch.equal(a, b) for a, b in zip(before, agent.actor.parameters(), strict=True))
+        assert changed == ("actor_loss" in measured)
+        assert "critic_loss" in measured
+        turns.append(changed)
+    assert turns == [True, False, False, True, False, False, True]
+
+
 def test_the_policy_is_the_target_actor() -> None:
     """It lags behind the actor that is trained, and catches up with it when the target is copied at once."""
     batch = make_batch(0, 64)
