@@ -29,9 +29,9 @@ from efmdp.train import Trainer, collect_episodes, train_ddpg
 TINY = TrainConfig(
     task="1-Disc",
     network=NetworkConfig(width=32),
-    ddpg=DDPGConfig(),
+    ddpg=DDPGConfig(actor_every=2),  # five updates a round: a resumed run must know whose turn it is
     objective=Objective("sparse", "sum"),
-    stages=(Stage("1-Disc", 4, exploration=Exploration(0.2, 0.3, 0.5, 1, 3)),),
+    stages=(Stage("1-Disc", 4, exploration=Exploration(0.2, 0.3, 0.5, 1, 3, decay_with_success=0.8), rate_to=0.1),),
     recipe="test",
     num_envs=4,
     rounds_per_epoch=2,
