@@ -1,5 +1,6 @@
 """Training: `train_ddpg` is the whole loop, readable top to bottom."""
 
+import ctypes
 import importlib.util
 import json
 import math
@@ -26,6 +27,8 @@ from efmdp.recipes import Exploration, Stage, TrainConfig
 from efmdp.replay import Episodes, Replay
 from efmdp.runs import Run, RunError
 
+M_MMAP_THRESHOLD = -3  # of glibc's malloc.h
+
 Report = Callable[[dict[str, Any]], None]
 
 
@@ -46,6 +49,7 @@ def train_ddpg(
     deadline = math.inf if minutes is None else time.monotonic() + 60 * minutes
     torch.set_num_threads(config.threads)
     torch.set_flush_denormal(True)
+    _return_large_blocks()
     with Run(out).held() as run, _Interruption() as interruption:
         _claim(run, config)
         trainer = Trainer(config, run, device)
@@ -348,6 +352,14 @@ def _reward(env: EntityEnv, objective: Objective) -> Callable[[Array, Array], Ar
     """The reward that is learned from, as a function of subgoals (..., N, G)."""
     objective = replace(objective, threshold=env.objective.threshold)
     return lambda achieved, desired: objective.reward(env.distance(achieved, desired), env.has_goal(desired))
+
+
+def _return_large_blocks() -> None:
+    """Freed blocks of 4 MB and more, such as a saved segment's, go back at once: glibc would keep the larger part of
+    them, and the process would grow with every epoch. Elsewhere this does nothing."""
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        mallopt(M_MMAP_THRESHOLD, 4 * 2**20)
 
 
 def _peak_megabytes() -> float:
