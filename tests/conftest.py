@@ -1,0 +1,3 @@
+"""Whatever a test imports first, MuJoCo is told how to render before it is imported."""
+
+import efmdp  # noqa: F401
