@@ -10,7 +10,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -47,10 +48,7 @@ def train_ddpg(
     `report` is told of every round, `warn` of damage.
     """
     deadline = math.inf if minutes is None else time.monotonic() + 60 * minutes
-    torch.set_num_threads(config.threads)
-    torch.set_flush_denormal(True)
-    _return_large_blocks()
-    with Run(out).held() as run, _Interruption() as interruption:
+    with _tuned_process(config.threads), Run(out).held() as run, _Interruption() as interruption:
         _claim(run, config)
         trainer = Trainer(config, run, device)
         for damage in trainer.load():
@@ -352,6 +350,20 @@ def _reward(env: EntityEnv, objective: Objective) -> Callable[[Array, Array], Ar
     """The reward that is learned from, as a function of subgoals (..., N, G)."""
     objective = replace(objective, threshold=env.objective.threshold)
     return lambda achieved, desired: objective.reward(env.distance(achieved, desired), env.has_goal(desired))
+
+
+@contextmanager
+def _tuned_process(threads: int) -> Iterator[None]:
+    """Fixed threads, and no slow arithmetic on tiny numbers, both as before afterwards; large blocks go back."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    torch.set_flush_denormal(True)
+    _return_large_blocks()
+    try:
+        yield
+    finally:
+        torch.set_flush_denormal(False)
+        torch.set_num_threads(before)
 
 
 def _return_large_blocks() -> None:

@@ -93,6 +93,14 @@ def test_nothing_outside_the_run_matters(tmp_path: Path) -> None:
     assert seen[-1]["steps"] == 2 * 2 * 4 * 40
 
 
+def test_the_process_is_left_as_it_was(tmp_path: Path) -> None:
+    """Flushing of denormals is the whole thread's: NumPy would go on without them."""
+    threads = torch.get_num_threads()
+    go(replace(TINY, threads=threads + 1), tmp_path / "run", 1)
+    assert torch.get_num_threads() == threads
+    assert np.float64(1e-310) * np.float64(0.5) > 0
+
+
 def test_metrics_and_timings_live_apart(tmp_path: Path) -> None:
     out = go(TINY, tmp_path / "run")
     metrics, timings = rows(out), rows(out, "timings.csv")
