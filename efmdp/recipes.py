@@ -193,7 +193,8 @@ def _fast_stages(task: str, curriculum: bool) -> Iterator[Stage]:
     pushes, switches = scene.pushes, scene.switches
     alone = not others and not scene.stacks and not (pushes and switches)
     if curriculum and alone and pushes + switches > 1:
-        yield Stage("1-Push" if pushes else "1-Switch", 10, until=0.9, exploration=explore)
+        name, epochs = ("1-Push", 10) if pushes else ("1-Switch", 4)
+        yield Stage(name, epochs, until=0.9, exploration=explore)
     if curriculum and alone and pushes > 2:
         yield Stage("2-Push", 10, until=0.8, exploration=explore)
     yield Stage(task, FAST_EPOCHS.get(task, 60), exploration=explore, rate_to=0.1)
