@@ -26,6 +26,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 from efmdp.recipes import TrainConfig, fast, make_network
+from efmdp.runs import read_rows
 from efmdp.train import train_ddpg
 
 Change = Callable[[TrainConfig], TrainConfig]
@@ -60,8 +61,7 @@ def run(variant: str, task: str, seed: int, epochs: int) -> list[dict[str, str]]
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "run"
         train_ddpg(VARIANTS[variant](replace(config, threads=1)), out, epochs)
-        with (out / "metrics.csv").open(newline="") as metrics, (out / "timings.csv").open(newline="") as timings:
-            rows = list(zip(csv.DictReader(metrics), csv.DictReader(timings), strict=True))
+        rows = list(zip(read_rows(out / "metrics.csv"), read_rows(out / "timings.csv"), strict=True))
     return [
         {
             "task": task,

@@ -12,7 +12,6 @@ then one JSON line. The peer is Stable-Baselines3's DDPG with hindsight replay, 
 """
 
 import argparse
-import csv
 import importlib.util
 import json
 import os
@@ -43,7 +42,7 @@ from benchmarks.simulation import Ratio, add_verdicts, build_peer, verdict
 from efmdp.env import FETCH_DIMS
 from efmdp.networks import Kind
 from efmdp.recipes import fast, make_network
-from efmdp.runs import Run
+from efmdp.runs import Run, read_rows
 from efmdp.train import Trainer, train_ddpg
 
 ROUNDS = 8
@@ -194,9 +193,8 @@ def learn_ours(out: Path) -> None:
     def report(progress: dict[str, Any]) -> None:
         if progress["round"] == 0:  # an epoch is over
             now = time.perf_counter()
-            with (out / "timings.csv").open(newline="") as file:
-                *_, timings = csv.DictReader(file)
-            seconds = round(now - began - float(timings["evaluate"]), 2)
+            evaluating = float(read_rows(out / "timings.csv")[-1]["evaluate"])
+            seconds = round(now - began - evaluating, 2)
             line = {"steps": progress["steps"], "seconds": seconds, "success": progress["success"]}
             print(json.dumps(line), flush=True)
 

@@ -22,19 +22,11 @@ from rich.table import Table
 
 from efmdp.domains import make_env
 from efmdp.evaluate import TEST, load_policy, play_episodes, stream_seed
-from efmdp.runs import Run
+from efmdp.runs import CLOCK, Run, minutes, read_rows
 from efmdp.stats import success_rate
 
-CLOCK = ("collect", "learn", "evaluate", "save")
 KEY = ("task", "network", "recipe", "seed", "threads")
 Row = dict[str, Any]
-
-
-def read(path: Path) -> list[Row]:
-    if not path.exists():
-        return []
-    with path.open(newline="") as file:
-        return list(csv.DictReader(file))
 
 
 def write(path: Path, rows: list[Row]) -> None:
@@ -55,10 +47,6 @@ def identity(row: Row) -> tuple[str, ...]:
     return tuple(str(row[name]) for name in KEY)
 
 
-def minutes(timing: Row) -> float:
-    return sum(float(timing[part]) for part in CLOCK) / 60
-
-
 def about(path: Path) -> Row:
     """What makes the run what it is."""
     stored = Run(path).config()
@@ -71,7 +59,7 @@ def about(path: Path) -> Row:
 
 
 def curve(path: Path) -> list[Row]:
-    metrics, timings = read(path / "metrics.csv"), read(path / "timings.csv")
+    metrics, timings = read_rows(path / "metrics.csv"), read_rows(path / "timings.csv")
     return [
         {
             **about(path),
@@ -96,7 +84,7 @@ def outcome(path: Path, episodes: int) -> Row:
         for profile in ("fast", "reference")
     }
     rate = success_rate(int(played["fast"].success_once.sum()), episodes)
-    metrics, timings = read(path / "metrics.csv"), read(path / "timings.csv")
+    metrics, timings = read_rows(path / "metrics.csv"), read_rows(path / "timings.csv")
     final, timing = metrics[-1], timings[-1]
     before = timings[-2] if len(timings) > 1 else dict.fromkeys(CLOCK, 0)
     spent = {part: float(timing[part]) - float(before[part]) for part in CLOCK}
@@ -145,8 +133,8 @@ def main() -> None:
     table_path, curves_path = Path(f"{args.out}.csv"), Path(f"{args.out}-curves.csv")
     outcomes = [outcome(path, args.episodes) for path in track(args.runs, "testing", console=Console(stderr=True))]
     curves = [row for path in args.runs for row in curve(path)]
-    write(table_path, merged(read(table_path), outcomes))
-    all_curves = merged(read(curves_path), curves)
+    write(table_path, merged(read_rows(table_path), outcomes))
+    all_curves = merged(read_rows(curves_path), curves)
     write(curves_path, all_curves)
     draw(all_curves, Path(f"{args.out}.png"))
     policies = args.out.parent / "policies"

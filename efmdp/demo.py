@@ -5,7 +5,6 @@ import csv
 import html
 import importlib.util
 import io
-import json
 import os
 import shlex
 import time
@@ -24,7 +23,8 @@ from efmdp.evaluate import TEST, LearnedPolicy, load_policy, play_episodes, stre
 from efmdp.progress import console, say, training_bar, warn
 from efmdp.recipes import TrainConfig, fast, make_network
 from efmdp.render import Picture
-from efmdp.runs import Run
+from efmdp.runs import Run, read_rows
+from efmdp.runs import minutes as trained_minutes
 from efmdp.stats import success_rate
 from efmdp.tasks import parse_task
 from efmdp.train import train_ddpg
@@ -155,10 +155,9 @@ def run_demo(configs: dict[str, TrainConfig], out: Path, minutes: float, episode
 
 def train(config: TrainConfig, path: Path, minutes: float) -> None:
     """Train for so many minutes in all, however often this was stopped before; if they are over, not at all."""
-    budget = path / "budget.json"  # the minutes that are over, which the run's own clock counts a little short
-    spent = max(_minutes(path), json.loads(budget.read_text())["minutes"] if budget.exists() else 0.0)
+    spent = _spent(path)
     left = minutes - spent if minutes > spent else None
-    epochs = None if left else len(_rows(path / "metrics.csv"))
+    epochs = None if left else len(read_rows(path / "metrics.csv"))
     if left:
         say(f"{path}: training on {config.task} for {left:.1f} minutes")
     began, rounds = time.monotonic(), 0
@@ -174,18 +173,16 @@ def train(config: TrainConfig, path: Path, minutes: float) -> None:
     if not done and not time_is_up:
         say(f"{path}: all is saved, the same command goes on from here")
         raise KeyboardInterrupt
-    if left:
-        write(budget, json.dumps({"minutes": minutes}).encode())
     if not (path / "policy-best.safetensors").exists():
         raise UserError(f"{path} has not come to {config.task} in {minutes:g} minutes: repeat with more --minutes")
 
 
 def read_training(path: Path, task: str) -> Training:
-    metrics = _rows(path / "metrics.csv")
+    metrics = read_rows(path / "metrics.csv")
     curve = [(int(row["steps"]), float(row["success_once"])) for row in metrics if row["task"] == task]
     config = Run(path).config() or {}
     last = metrics[-1]
-    return Training(len(metrics), int(last["steps"]), int(last["updates"]), _minutes(path), curve, config["versions"])
+    return Training(len(metrics), int(last["steps"]), int(last["updates"]), _spent(path), curve, config["versions"])
 
 
 def extrapolate(policies: dict[str, LearnedPolicy], episodes: int) -> list[Result]:
@@ -354,14 +351,7 @@ def _find(results: list[Result], network: str, entities: int) -> Result:
     return next(result for result in results if (result.network, result.entities) == (network, entities))
 
 
-def _rows(path: Path) -> list[dict[str, str]]:
-    if not path.exists():
-        return []
-    with path.open(newline="") as file:
-        return list(csv.DictReader(file))
-
-
-def _minutes(path: Path) -> float:
-    """How long the run has been trained by its own clock."""
-    rows = _rows(path / "timings.csv")
-    return sum(float(rows[-1][part]) for part in ("collect", "learn", "evaluate", "save")) / 60 if rows else 0.0
+def _spent(path: Path) -> float:
+    """Minutes that the run has been trained."""
+    timings = read_rows(path / "timings.csv")
+    return trained_minutes(timings[-1]) if timings else 0.0

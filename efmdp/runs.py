@@ -32,6 +32,7 @@ from torch import Tensor
 
 from efmdp.entities import Array, UserError
 
+CLOCK = ("collect", "learn", "evaluate", "save")  # what timings.csv tells apart, in seconds since the run began
 KEPT = 2  # checkpoints: the newest, and the one before it in case the newest is damaged
 
 
@@ -215,6 +216,19 @@ class Run:
                 raise
             _sync_directory(path.parent)
         return _sha256(data)
+
+
+def read_rows(path: Path) -> list[dict[str, str]]:
+    """The rows of a metrics.csv or timings.csv; none if it is not there yet."""
+    if not path.exists():
+        return []
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def minutes(timing: dict[str, str]) -> float:
+    """How long a run had been trained by its own clock at this row of its timings.csv."""
+    return sum(float(timing[part]) for part in CLOCK) / 60
 
 
 def read_policy(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:

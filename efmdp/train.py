@@ -26,7 +26,7 @@ from efmdp.entities import Array, EntityEnv, Objective
 from efmdp.evaluate import LEARNING, SELECTION, TRAINING, about_policy, play_episodes, policy_tensors, stream_seed
 from efmdp.recipes import Exploration, Stage, TrainConfig
 from efmdp.replay import Episodes, Replay
-from efmdp.runs import Run, RunError
+from efmdp.runs import CLOCK, Run, RunError
 
 M_MMAP_THRESHOLD = -3  # of glibc's malloc.h
 
@@ -81,7 +81,7 @@ class Trainer:
         self.success: float | None = None  # on the selection seeds, in the last epoch
         self.success_on: str | None = None  # the task of that epoch
         self.sums: dict[str, float] = {}
-        self.clock = {"collect": 0.0, "learn": 0.0, "evaluate": 0.0, "save": 0.0}
+        self.clock = dict.fromkeys(CLOCK, 0.0)
         self.segments: dict[int, tuple[str, int]] = {}  # replay on disk: SHA-256 and episodes of each segment
         self.next_segment = 0
         self.unsaved: list[Episodes] = []
