@@ -1,19 +1,24 @@
 """The command line."""
 
+import hashlib
 import importlib
 import math
 import os
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias, TypeVar
 
 import gymnasium
+import rich.progress
 import tyro
 from rich.table import Table
 
 from efmdp.conformance import check, check_gymnasium, report
+from efmdp.discs import DiscEnv
 from efmdp.domains import make_env
 from efmdp.entities import EntityEnv, UserError
 from efmdp.env import FetchEnv
@@ -26,18 +31,21 @@ from efmdp.tasks import GRAMMAR, PAPER_TASKS, Layout, RewardKind, gym_id, parse_
 from efmdp.video import film_episodes
 
 if TYPE_CHECKING:
+    from efmdp.bc import BCConfig
+    from efmdp.demos import Source
     from efmdp.evaluate import LearnedPolicy
+    from efmdp.recipes import TrainConfig
+    from efmdp.zero_shot import Plan
 
 DESCRIPTION = "Policies for sets of objects: the Entity-Factored MDP, the Fetch suite, and what learns on them."
 
 
 @dataclass
-class TaskOptions:
-    """What can be chosen about a task besides its name."""
+class PhysicsOptions:
+    """What can be chosen about a task's physics."""
 
     collisions: bool | None = None
     """whether entities collide with each other (default: where the task stacks)"""
-    reward: RewardKind = "sparse"
     layout: Layout = "paper"
     """paper: up to 6 entities in the paper's square; wide: up to 12 in a larger one"""
     profile: Profile = "fast"
@@ -54,6 +62,16 @@ class TaskOptions:
         if not isinstance(env, FetchEnv):
             raise UserError(f"{name} is no task of the robot: {GRAMMAR}")
         return env
+
+
+@dataclass
+class TaskOptions(PhysicsOptions):
+    """What can be chosen about a task besides its name."""
+
+    reward: RewardKind = "sparse"
+
+
+Options = TypeVar("Options", bound=PhysicsOptions)
 
 
 def check_command(
@@ -129,9 +147,7 @@ def watch_command(
     return 0
 
 
-def _load_policy(
-    path: Path, which: str, task: str | None, options: TaskOptions
-) -> tuple["LearnedPolicy", str, TaskOptions]:
+def _load_policy(path: Path, which: str, task: str | None, options: Options) -> tuple["LearnedPolicy", str, Options]:
     """A trained policy, the task it is to do, and the physics it was trained with unless another is asked for."""
     from efmdp.evaluate import load_policy
 
@@ -168,6 +184,30 @@ class TrainDDPG:
 
 
 @dataclass
+class TrainBC:
+    """Train a policy by behaviour cloning, on demonstrations of efmdp collect. On a folder that holds this run already,
+    go on."""
+
+    demos: Path
+    """the folder of the demonstrations"""
+    network: Literal["deep-set", "deep-set-large", "self-attention", "mlp"] = "deep-set"
+    demos_used: int | None = None
+    """the first so many, before those that failed are dropped (default: all)"""
+    seed: int = 0
+    out: Path | None = None
+    """the run's folder (default: runs/TASK-NETWORK-bc-DEMOS-SEED)"""
+    epochs: int | None = None
+    """stop after so many epochs of 5,000 gradient steps (default: 12)"""
+    minutes: float | None = None
+    """stop at the end of the epoch after so many minutes (default: no limit)"""
+    max_entities: int | None = None
+    """mlp: room for so many entities, for tests with more than it is trained on"""
+    threads: int = 2
+    """of torch and of the simulation; with 1, two runs share two cores well"""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+
+
+@dataclass
 class TrainResume:
     """Go on with a run from its newest checkpoint."""
 
@@ -183,42 +223,73 @@ class TrainResume:
 def train_command(
     how: tyro.conf.OmitSubcommandPrefixes[
         tyro.conf.OmitArgPrefixes[
-            Annotated[TrainDDPG, tyro.conf.subcommand("ddpg")] | Annotated[TrainResume, tyro.conf.subcommand("resume")]
+            Annotated[TrainDDPG, tyro.conf.subcommand("ddpg")]
+            | Annotated[TrainBC, tyro.conf.subcommand("bc")]
+            | Annotated[TrainResume, tyro.conf.subcommand("resume")]
         ]
     ],
 ) -> int:
     """Train a policy, or go on with a run."""
     if how.minutes is not None:
         _check_minutes(how.minutes)
-    from efmdp.recipes import fast, from_json, make_network, paper  # torch takes seconds to import
-    from efmdp.runs import Run
-    from efmdp.train import train_ddpg
-
-    if isinstance(how, TrainResume):
-        out = how.run
-        stored = Run(out).config() if out.is_dir() else None
-        if stored is None:
-            raise UserError(f"there is no run at {out}: begin one with efmdp train ddpg --out {out}")
-        config = from_json(stored["config"])
-    else:
-        network = make_network(how.network, how.task, how.max_entities)
-        if how.recipe == "paper":
-            config = paper(how.task, network, how.seed, how.decay)
-        else:
-            config = fast(how.task, network, how.seed, how.curriculum)
-        if how.threads < 1:
-            raise UserError(f"--threads is {how.threads}: choose 1 or more")
-        config = replace(config, threads=how.threads)
-        name = f"{how.task}-{how.network}-{config.recipe}-{how.seed}".replace("|", "-or-")
-        out = how.out or Path("runs") / name
+    if not isinstance(how, TrainResume) and how.threads < 1:
+        raise UserError(f"--threads is {how.threads}: choose 1 or more")
+    config, out, train = _resumed(how) if isinstance(how, TrainResume) else _begun(how)
     with training_bar(config, how.epochs, how.minutes) as show:
-        done = train_ddpg(config, out, how.epochs, _device(how.device), show, warn, how.minutes)
+        done = train(epochs=how.epochs, device=_device(how.device), report=show, warn=warn, minutes=how.minutes)
     if done:
         say(f"{out}: done. Try: efmdp evaluate {out}")
     else:
         limit = f" --epochs {how.epochs}" if how.epochs else ""
         say(f"{out}: stopped, all is saved. Go on with: efmdp train resume {out}{limit}")
     return 0
+
+
+Training: TypeAlias = "tuple[TrainConfig | BCConfig, Path, Callable[..., bool]]"  # what, where, and what does it
+
+
+def _begun(how: TrainDDPG | TrainBC) -> Training:
+    from efmdp.demos import Demos  # torch takes seconds to import
+    from efmdp.recipes import fast, make_network, paper
+    from efmdp.train import cloning, train_bc, train_ddpg
+
+    if isinstance(how, TrainBC):
+        demos = Demos(how.demos)
+        network = make_network(how.network, demos.about["task"], how.max_entities)
+        cloned = replace(cloning(demos, network, how.demos_used, how.seed), threads=how.threads)
+        out = how.out or _run_folder(cloned.task, how.network, f"bc-{cloned.demos_used}", how.seed)
+        return cloned, out, partial(train_bc, cloned, demos, out)
+    network = make_network(how.network, how.task, how.max_entities)
+    if how.recipe == "paper":
+        config = paper(how.task, network, how.seed, how.decay)
+    else:
+        config = fast(how.task, network, how.seed, how.curriculum)
+    config = replace(config, threads=how.threads)
+    out = how.out or _run_folder(how.task, how.network, config.recipe, how.seed)
+    return config, out, partial(train_ddpg, config, out)
+
+
+def _resumed(how: TrainResume) -> Training:
+    from efmdp.bc import BCConfig  # torch takes seconds to import
+    from efmdp.demos import Demos
+    from efmdp.networks import NetworkConfig
+    from efmdp.recipes import from_json
+    from efmdp.runs import Run
+    from efmdp.train import train_bc, train_ddpg
+
+    out = how.run
+    stored = Run(out).config() if out.is_dir() else None
+    if stored is None:
+        raise UserError(f"there is no run at {out}: begin one with efmdp train ddpg --out {out}")
+    if stored["method"] == "bc":
+        cloned = BCConfig(**{**stored["config"], "network": NetworkConfig(**stored["config"]["network"])})
+        return cloned, out, partial(train_bc, cloned, Demos(Path(stored["demos"])), out)
+    config = from_json(stored["config"])
+    return config, out, partial(train_ddpg, config, out)
+
+
+def _run_folder(task: str, network: str, recipe: str, seed: int) -> Path:
+    return Path("runs") / f"{task}-{network}-{recipe}-{seed}".replace("|", "-or-")
 
 
 def _check_minutes(minutes: float) -> None:
@@ -244,6 +315,8 @@ def evaluate_command(
 ) -> int:
     """Success of a trained policy on test seeds, with 95 % intervals, on its own task or any other it can take.
 
+    To compare several, see efmdp evaluate extrapolation --help, stitching --help and timing --help.
+
     Args:
         run: a run's folder, or a policy file.
         task: the task (default: the one it was trained on).
@@ -262,6 +335,168 @@ def evaluate_command(
         say(f"  success {label:5s} {success_rate(int(values.sum()), episodes)}")
     entities = outcome.distance.size
     say(f"  entities      {success_rate(round(outcome.solved.sum() * entities / episodes), entities)}")
+    return 0
+
+
+Runs = Annotated[tuple[Path, ...], tyro.conf.arg(metavar="RUN..."), tyro.conf.Positional]
+
+
+def extrapolation_command(
+    runs: Runs,
+    oracle: tuple[str, ...] = ("scripted",),
+    episodes: int = 500,
+    out: Path | None = None,
+    wide: bool = False,
+) -> int:
+    """Policies trained on one task, such as 3-Push, on fewer and more entities: 1-Push to 6-Push, the oracle beside.
+
+    Of a run it is the policy that was best on the selection seeds. All play the same test episodes.
+
+    Args:
+        runs: folders of runs or policy files, of any networks and seeds, all trained on the same task.
+        oracle: scripted, or who solves its subtasks: push=RUN switch=RUN, a run, a policy file or scripted each.
+        episodes: how many test episodes for each policy on each task.
+        out: a CSV with a row for each policy on each task. What it holds already is not played again.
+        wide: go on to ten entities, which need a wider layout than the paper's.
+    """
+    from efmdp.zero_shot import extrapolation  # torch takes seconds to import
+
+    return _compare(runs, oracle, partial(extrapolation, wide=wide), episodes, out)
+
+
+def stitching_command(
+    runs: Runs,
+    oracle: tuple[str, ...] = ("scripted",),
+    episodes: int = 500,
+    out: Path | None = None,
+) -> int:
+    """Policies trained on 2-Switch|2-Push, or on 2-Push|Stack, on what needs both skills, the oracle beside.
+
+    Of a run it is the policy that was best on the selection seeds. All play the same test episodes: of the tasks that
+    they were trained on, and of 2-Switch+2-Push or Push+Stack, which they never saw.
+
+    Args:
+        runs: folders of runs or policy files, of any networks and seeds, all trained on the same mixture.
+        oracle: scripted, or who solves its subtasks: push=RUN stack=RUN, a run, a policy file or scripted each.
+        episodes: how many test episodes for each policy on each task.
+        out: a CSV with a row for each policy on each task. What it holds already is not played again.
+    """
+    from efmdp.zero_shot import stitching  # torch takes seconds to import
+
+    return _compare(runs, oracle, stitching, episodes, out)
+
+
+def _compare(runs: Sequence[Path], oracle: Sequence[str], plan: "Plan", episodes: int, out: Path | None) -> int:
+    import torch
+
+    from efmdp.oracle import parse_sources
+    from efmdp.zero_shot import compare, findings, show
+
+    torch.set_num_threads(1)  # threads of torch and of the simulation get in each other's way
+    rows = compare(runs, parse_sources(oracle), plan, episodes, out)
+    console.print(show(rows, f"trained on {rows[0]['trained_on']}, {episodes} test episodes each"))
+    for line in findings(rows):
+        say(line)
+    if out is not None:
+        say(f"all numbers: {out}")
+    return 0
+
+
+def timing_command(runs: Runs, out: Path | None = None) -> int:
+    """How long each policy takes for a step, one observation on one thread, and how long it was trained.
+
+    Args:
+        runs: folders of runs or policy files; hours of training are known of runs only.
+        out: a CSV with a row for each policy.
+    """
+    from efmdp.timing import time_policies  # torch takes seconds to import
+
+    shown = ("network", "recipe", "seed", "trained_on", "entities", "milliseconds", "hours")
+    table = Table(*shown)
+    for row in time_policies(runs, out):
+        table.add_row(*(row[name] for name in shown))
+    console.print(table)
+    return 0
+
+
+def collect_command(
+    source: Annotated[str, tyro.conf.arg(name="from")],
+    out: Path,
+    task: str | None = None,
+    episodes: int = 5000,
+    seed: int = 0,
+    options: Annotated[PhysicsOptions, tyro.conf.arg(name="")] = PhysicsOptions(),  # noqa: B008
+) -> int:
+    """Record demonstrations: episodes of a policy, successful and not. On a folder that holds some already, go on.
+
+    Args:
+        source: a run's folder, for the policy that was best on its selection seeds, a policy file, or scripted.
+        out: the folder for the demonstrations.
+        task: such as 3-Push (default: what the policy was trained on).
+        episodes: how many in all, rounded up to whole chunks of 100.
+        seed: of the episodes, which differ from all others of this seed.
+    """
+    if episodes < 1:
+        raise UserError(f"--episodes is {episodes}: collect at least one")
+    if seed < 0:
+        raise UserError(f"--seed {seed} is negative: choose 0 or more")
+    from efmdp.demos import Demos, collect  # torch takes seconds to import
+    from efmdp.stats import success_rate
+
+    env, policy, whose, name = _demonstrator(source, task, options)
+    began = time.monotonic()
+
+    def track(chunks: Sequence[int]) -> Iterable[int]:
+        return rich.progress.track(chunks, f"collecting {name}", console=console, disable=not console.is_terminal)
+
+    try:
+        demos = collect(env, policy, whose, name, episodes, out, seed, track, warn)
+    except KeyboardInterrupt:
+        there = len(Demos(out)) if (out / "about.json").exists() else 0
+        say(f"{out}: stopped with {there} of {episodes} episodes; the same command goes on from here")
+        raise
+    seconds = time.monotonic() - began
+    rate = success_rate(sum(int(flags.success_once.sum()) for _, flags in demos.chunks()), len(demos))
+    size = sum(chunk.stat().st_size for chunk in (out / "chunks").iterdir()) / 1e6
+    say(f"{out}: {len(demos)} episodes of {name}, success {rate}, {size:.0f} MB, collected in {seconds:.0f} s")
+    return 0
+
+
+def _demonstrator(source: str, task: str | None, options: PhysicsOptions) -> tuple[EntityEnv, Policy, "Source", str]:
+    """Where to collect, who acts there and what that is called, and the task."""
+    import torch
+
+    from efmdp.demos import CHUNK, SCRIPTED, Source
+    from efmdp.evaluate import policy_file
+
+    if source == SCRIPTED:
+        if task is None:
+            raise UserError("--from scripted does any task: say which with --task, such as --task 3-Push")
+        env = options.make(task, CHUNK)
+        return env, env.demonstrator() if isinstance(env, DiscEnv) else Scripted(CHUNK), Source(SCRIPTED), task
+    if not Path(source).exists():
+        raise UserError(f"there is no run or policy file at {source}: name one with --from, or --from scripted")
+    path = policy_file(Path(source), "best")
+    policy, task, options = _load_policy(path, "best", task, options)
+    env = options.make(task, CHUNK)
+    if env.dims != policy.dims:
+        raise UserError(f"{path} was trained on {policy.task}, whose entities and actions are not those of {task}")
+    torch.set_num_threads(1)  # threads of torch and of the simulation get in each other's way
+    return env, policy, Source(str(path), hashlib.sha256(path.read_bytes()).hexdigest()), task
+
+
+def export_minari_command(demos: tyro.conf.Positional[Path], name: str) -> int:
+    """Write demonstrations as a dataset that Minari loads.
+
+    Args:
+        demos: a folder that efmdp collect made.
+        name: of the dataset, such as efmdp/3-push/scripted-v0.
+    """
+    from efmdp.demos import Demos  # torch takes seconds to import
+    from efmdp.minari_export import export_minari
+
+    dataset = export_minari(Demos(demos), name)
+    say(f"{dataset.total_episodes} episodes, {dataset.total_steps} steps: minari.load_dataset({name!r})")
     return 0
 
 
@@ -299,9 +534,18 @@ COMMANDS: dict[str, Callable[..., int]] = {
     "check": check_command,
     "train": train_command,
     "evaluate": evaluate_command,
+    "collect": collect_command,
+    "export-minari": export_minari_command,
     "watch": watch_command,
     "tasks": tasks_command,
     "demo": demo_command,
+}
+
+# Said after `evaluate`; a run's folder of such a name is ./extrapolation
+STUDIES: dict[str, Callable[..., int]] = {
+    "extrapolation": extrapolation_command,
+    "stitching": stitching_command,
+    "timing": timing_command,
 }
 
 
@@ -322,8 +566,11 @@ def _user_factory(name: str) -> Callable[[int], EntityEnv]:
 
 
 def main() -> None:
+    commands, prog, arguments = COMMANDS, "efmdp", sys.argv[1:]
+    if arguments[:1] == ["evaluate"] and arguments[1:] and arguments[1] in STUDIES:
+        commands, prog, arguments = STUDIES, "efmdp evaluate", arguments[1:]
     try:
-        code = tyro.extras.subcommand_cli_from_dict(COMMANDS, prog="efmdp", description=DESCRIPTION)
+        code = tyro.extras.subcommand_cli_from_dict(commands, prog=prog, description=DESCRIPTION, args=arguments)
     except KeyboardInterrupt:
         print("efmdp: stopped", file=sys.stderr)
         code = 130

@@ -2,6 +2,7 @@
 
 import copy
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -42,9 +43,9 @@ class DDPGConfig:
 class Normaliser(torch.nn.Module):
     """Running mean and standard deviation of every agent, entity and subgoal feature, shared by all entities."""
 
-    def __init__(self, dims: EntityDims, config: DDPGConfig) -> None:
+    def __init__(self, dims: EntityDims, clip: float = 200.0, normalised_clip: float = 5.0) -> None:
         super().__init__()
-        self.clip, self.normalised_clip = config.observation_clip, config.normalised_clip
+        self.clip, self.normalised_clip = clip, normalised_clip  # to ± this before normalisation, and after it
         for name, size in (("agent", dims.agent), ("entities", dims.entity), ("goals", dims.goal)):
             self.register_buffer(f"{name}_count", torch.zeros((), dtype=torch.float64))
             self.register_buffer(f"{name}_mean", torch.zeros(size, dtype=torch.float64))
@@ -113,7 +114,7 @@ class DDPG:
         self.target_actor, self.target_critic = copy.deepcopy(self.actor), copy.deepcopy(self.critic)
         for target in (self.target_actor, self.target_critic):
             target.requires_grad_(False)
-        self.normaliser = Normaliser(dims, config).to(device)
+        self.normaliser = Normaliser(dims, config.observation_clip, config.normalised_clip).to(device)
         self._actor_weights: list[Tensor] = list(self.actor.parameters())
         self._critic_weights: list[Tensor] = list(self.critic.parameters())
         self._target_weights: list[Tensor] = [*self.target_actor.parameters(), *self.target_critic.parameters()]
@@ -127,9 +128,14 @@ class DDPG:
             for group in optimiser.param_groups:
                 group["lr"] = rate
 
+    @property
+    def policy(self) -> Actor:
+        """The network that is tested and stored: in the target actor the errors of single updates average out."""
+        return self.target_actor
+
     def act(self, obs: EntityObs) -> Array:
-        """What the policy does (B, A): it is the target actor, in which the errors of single updates average out."""
-        return self._actions(self.target_actor, obs)
+        """What the policy does (B, A)."""
+        return self._actions(self.policy, obs)
 
     def act_newest(self, obs: EntityObs) -> Array:
         """What the actor that is being trained does (B, A), to explore from."""
@@ -182,7 +188,7 @@ class DDPG:
         loss = (value - wanted).square().mean()
         self.critic_optimiser.zero_grad()
         loss.backward()
-        gradient = _gradient_size(self._critic_weights)
+        gradient = gradient_size(self._critic_weights)
         self.critic_optimiser.step()
         return {"critic_loss": loss, "critic_gradient": gradient, "value": value.mean()}
 
@@ -193,38 +199,48 @@ class DDPG:
         loss = self.config.action_l2 * penalty - self.critic(*obs, chosen).mean()
         self.actor_optimiser.zero_grad()
         loss.backward(inputs=self._actor_weights)  # and not those of the critic, which cost as much again
-        gradient = _gradient_size(self._actor_weights)
+        gradient = gradient_size(self._actor_weights)
         self.actor_optimiser.step()
         return {"actor_loss": loss, "actor_gradient": gradient, "action_size": penalty}
 
     def tensors(self) -> dict[str, Tensor]:
         """Everything that learns, by name."""
-        found = {
-            f"{part}.{name}": tensor for part in _MODULES for name, tensor in getattr(self, part).state_dict().items()
-        }
-        for part in _OPTIMISERS:
-            for index, state in getattr(self, part).state_dict()["state"].items():
-                found |= {f"{part}.{index}.{name}": tensor for name, tensor in state.items()}
-        return found
+        return named_tensors(self, _MODULES, _OPTIMISERS)
 
     def load_tensors(self, tensors: dict[str, Tensor]) -> None:
         """The inverse of `tensors`."""
-        for part in _MODULES:
-            named = {name.removeprefix(f"{part}."): t for name, t in tensors.items() if name.startswith(f"{part}.")}
-            getattr(self, part).load_state_dict(named)
-        for part in _OPTIMISERS:
-            states: dict[int, dict[str, Tensor]] = {}
-            for name, tensor in tensors.items():
-                if name.startswith(f"{part}."):
-                    _, index, key = name.split(".")
-                    states.setdefault(int(index), {})[key] = tensor
-            optimiser = getattr(self, part)
-            optimiser.load_state_dict({**optimiser.state_dict(), "state": states})
+        from_named_tensors(self, tensors, _MODULES, _OPTIMISERS)
 
 
 _MODULES = ("actor", "critic", "target_actor", "target_critic", "normaliser")
 _OPTIMISERS = ("actor_optimiser", "critic_optimiser")
 
 
-def _gradient_size(weights: list[Tensor]) -> Tensor:
+def named_tensors(agent: object, modules: Sequence[str], optimisers: Sequence[str]) -> dict[str, Tensor]:
+    """The tensors of these attributes of an agent."""
+    found = {f"{part}.{name}": t for part in modules for name, t in getattr(agent, part).state_dict().items()}
+    for part in optimisers:
+        for index, state in getattr(agent, part).state_dict()["state"].items():
+            found |= {f"{part}.{index}.{name}": tensor for name, tensor in state.items()}
+    return found
+
+
+def from_named_tensors(
+    agent: object, tensors: dict[str, Tensor], modules: Sequence[str], optimisers: Sequence[str]
+) -> None:
+    """The inverse of `named_tensors`."""
+    for part in modules:
+        named = {name.removeprefix(f"{part}."): t for name, t in tensors.items() if name.startswith(f"{part}.")}
+        getattr(agent, part).load_state_dict(named)
+    for part in optimisers:
+        states: dict[int, dict[str, Tensor]] = {}
+        for name, tensor in tensors.items():
+            if name.startswith(f"{part}."):
+                _, index, key = name.split(".")
+                states.setdefault(int(index), {})[key] = tensor
+        optimiser = getattr(agent, part)
+        optimiser.load_state_dict({**optimiser.state_dict(), "state": states})
+
+
+def gradient_size(weights: list[Tensor]) -> Tensor:
     return torch.nn.utils.get_total_norm([weight.grad for weight in weights if weight.grad is not None])

@@ -2,24 +2,24 @@
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 
-from efmdp.ddpg import DDPG, DDPGConfig, Normaliser
+from efmdp.ddpg import Normaliser
 from efmdp.entities import Array, EntityDims, EntityEnv, EntityObs
 from efmdp.env import FetchEnv
 from efmdp.networks import NetworkConfig, make_actor
 from efmdp.rollout import Outcome, Policy, run_episodes
 from efmdp.runs import RunError, read_policy
 
-TRAINING, SELECTION, TEST, LEARNING = range(4)  # streams of random numbers derived from one seed
+TRAINING, SELECTION, TEST, LEARNING, DEMONSTRATIONS = range(5)  # streams of random numbers derived from one seed
 
 
-def stream_seed(seed: int, stream: int) -> int:
-    """A seed for one of the streams; different seeds and streams do not share episodes."""
-    return int(np.random.SeedSequence([seed, stream]).generate_state(1)[0])
+def stream_seed(seed: int, stream: int, part: int = 0) -> int:
+    """A seed for one of the streams, or a part of one; different seeds, streams and parts do not share episodes."""
+    return int(np.random.SeedSequence([seed, stream, part]).generate_state(1)[0])
 
 
 def play_episodes(env: EntityEnv, policy: Policy, episodes: int, seed: int) -> Outcome:
@@ -40,9 +40,9 @@ class LearnedPolicy:
         try:
             self.task: str = about["task"]
             self.physics: dict[str, Any] = dict(about["physics"])
-            dims = EntityDims(**about["dims"])
-            self.actor = make_actor(NetworkConfig(**about["network"]), dims)
-            self.normaliser = Normaliser(dims, DDPGConfig(**about["ddpg"]))
+            self.dims = EntityDims(**about["dims"])
+            self.actor = make_actor(NetworkConfig(**about["network"]), self.dims)
+            self.normaliser = Normaliser(self.dims, **about["normaliser"])
             self.usable_actions = torch.tensor(about["usable_actions"], dtype=torch.float32)
             self.actor.load_state_dict(_part(tensors, "actor."))
             self.normaliser.load_state_dict(_part(tensors, "normaliser."))
@@ -59,16 +59,30 @@ class LearnedPolicy:
 
 def load_policy(path: Path, which: str = "last") -> LearnedPolicy:
     """The policy of a run's folder, or of a policy file."""
-    return LearnedPolicy(path / f"policy-{which}.safetensors" if path.is_dir() else path)
+    return LearnedPolicy(policy_file(path, which))
 
 
-def policy_tensors(agent: DDPG) -> dict[str, torch.Tensor]:
+def policy_file(path: Path, which: str = "last") -> Path:
+    return path / f"policy-{which}.safetensors" if path.is_dir() else path
+
+
+class Agent(Policy, Protocol):
+    """A policy that is being trained, in whatever way."""
+
+    normaliser: Normaliser
+    usable_actions: torch.Tensor
+
+    @property
+    def policy(self) -> torch.nn.Module: ...
+
+
+def policy_tensors(agent: Agent) -> dict[str, torch.Tensor]:
     """What `agent.act` needs."""
-    parts = (("actor.", agent.target_actor), ("normaliser.", agent.normaliser))
+    parts = (("actor.", agent.policy), ("normaliser.", agent.normaliser))
     return {prefix + name: tensor for prefix, module in parts for name, tensor in module.state_dict().items()}
 
 
-def about_policy(agent: DDPG, network: NetworkConfig, env: EntityEnv, task: str) -> dict[str, Any]:
+def about_policy(agent: Agent, network: NetworkConfig, env: EntityEnv, task: str) -> dict[str, Any]:
     """What a policy file says about itself: enough to build its network again, and the physics it knows."""
     physics = {"collisions": env.task.collisions, "gripper": env.task.gripper} if isinstance(env, FetchEnv) else {}
     return {
@@ -76,7 +90,7 @@ def about_policy(agent: DDPG, network: NetworkConfig, env: EntityEnv, task: str)
         "physics": physics,
         "dims": asdict(env.dims),
         "network": asdict(network),
-        "ddpg": asdict(agent.config),
+        "normaliser": {"clip": agent.normaliser.clip, "normalised_clip": agent.normaliser.normalised_clip},
         "usable_actions": agent.usable_actions.tolist(),
     }
 

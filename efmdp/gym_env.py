@@ -18,9 +18,9 @@ RENDER_MODES = ("rgb_array", "human")
 METADATA: dict[str, Any] = {"render_modes": list(RENDER_MODES), "render_fps": FRAMES_PER_SECOND}
 
 
-def _flat(env: FetchEnv, obs: EntityObs) -> GymObs:
+def flat_obs(env: FetchEnv, obs: EntityObs) -> GymObs:
     """Structured to flat: observation (B, U + N*E), goals (B, N*G)."""
-    b = env.num_envs
+    b = len(obs.agent)
     return {
         "observation": np.concatenate([obs.agent, obs.entities.reshape(b, -1)], 1),
         "achieved_goal": env.achieved(obs.entities).reshape(b, -1),
@@ -113,7 +113,7 @@ class FetchGymEnv(_FetchSpaces, gymnasium.Env[GymObs, Array]):
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[GymObs, dict[str, Any]]:
         super().reset(seed=seed)
-        obs = self._first(_flat(self.fetch, self.fetch.reset(seed=seed)))
+        obs = self._first(flat_obs(self.fetch, self.fetch.reset(seed=seed)))
         if self.render_mode == "human":
             self.render()
         return obs, {"is_success": False, "task": self.fetch.task.scenes[self.fetch.member[0]].name}
@@ -124,7 +124,7 @@ class FetchGymEnv(_FetchSpaces, gymnasium.Env[GymObs, Array]):
         if self.render_mode == "human":
             self.render()
         info = {"is_success": bool(step.success[0]), "failed": bool(step.failed[0]), "task": task}
-        return self._first(_flat(self.fetch, step.obs)), float(step.reward[0]), False, bool(step.truncated[0]), info
+        return self._first(flat_obs(self.fetch, step.obs)), float(step.reward[0]), False, bool(step.truncated[0]), info
 
     def render(self) -> Array | None:
         if self._picture is None:
@@ -189,7 +189,7 @@ class FetchVectorEnv(_FetchSpaces, VectorEnv[GymObs, Array, Array]):
         chosen = np.ones(self.num_envs, bool) if mask is None else np.array(mask)
         self._done = self._done & ~chosen
         info = {"is_success": np.zeros(self.num_envs, bool), "task": self._tasks()}
-        return _flat(self.fetch, obs), info | {f"_{name}": chosen.copy() for name in info}
+        return flat_obs(self.fetch, obs), info | {f"_{name}": chosen.copy() for name in info}
 
     def step(self, actions: Array) -> tuple[GymObs, Array, Array, Array, dict[str, Any]]:
         tasks = self._tasks()
@@ -206,12 +206,12 @@ class FetchVectorEnv(_FetchSpaces, VectorEnv[GymObs, Array, Array]):
             info["task"] = np.where(begun_anew, self._tasks(), tasks)
         self._done = truncated.copy()
         if self.autoreset_mode == AutoresetMode.SAME_STEP and truncated.any():
-            info |= self._final(_flat(self.fetch, obs), info, truncated)
+            info |= self._final(flat_obs(self.fetch, obs), info, truncated)
             obs = self.fetch.reset(truncated)
             info["is_success"] = info["is_success"] & ~truncated
             info["task"] = np.where(truncated, self._tasks(), info["task"])
         info |= {f"_{name}": np.ones(self.num_envs, bool) for name in ("is_success", "failed", "task")}
-        return _flat(self.fetch, obs), reward, np.zeros(self.num_envs, bool), truncated, info
+        return flat_obs(self.fetch, obs), reward, np.zeros(self.num_envs, bool), truncated, info
 
     def _final(self, obs: GymObs, info: dict[str, Any], done: Array) -> dict[str, Any]:
         """What Gymnasium's own vector environments report of the episodes that ended in this step."""

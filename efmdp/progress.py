@@ -9,7 +9,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 if TYPE_CHECKING:
-    from efmdp.recipes import TrainConfig  # torch takes seconds to import
+    from efmdp.bc import BCConfig  # torch takes seconds to import
+    from efmdp.recipes import TrainConfig
 
 console = Console()
 
@@ -25,13 +26,13 @@ def warn(text: str) -> None:
 
 @contextmanager
 def training_bar(
-    config: "TrainConfig", epochs: int | None = None, minutes: float | None = None
+    config: "TrainConfig | BCConfig", epochs: int | None = None, minutes: float | None = None
 ) -> Iterator[Callable[[dict[str, Any]], None]]:
     """A bar that fills with the epochs, or the minutes where these are over first; yields what tells it of a round.
 
     In a log file there is no bar but a line an epoch.
     """
-    last = epochs or sum(stage.epochs for stage in config.stages)
+    last = epochs or config.epochs
     began = time.monotonic()
     with Progress(
         TextColumn("{task.fields[now]}"),
@@ -44,13 +45,13 @@ def training_bar(
         bar = progress.add_task("", total=1.0, now=config.task, epoch=0, last=last, speed="starting", success="")
 
         def show(now: dict[str, Any]) -> None:
-            speed = f"{now['steps_per_second']:,.0f} steps/s, {now['updates_per_second']:,.0f} updates/s"
             success = "" if now["success"] is None else f"success {now['success']:.0%} on {now['success_on']}"
             completed = (now["epoch"] + now["round"] / config.rounds_per_epoch) / last
             if minutes is not None:
                 completed = min(1.0, max(completed, (time.monotonic() - began) / (60 * minutes)))
-            progress.update(bar, completed=completed, now=now["task"], epoch=now["epoch"], speed=speed, success=success)
+            shown = {"now": now["task"], "epoch": now["epoch"], "speed": now["speed"], "success": success}
+            progress.update(bar, completed=completed, **shown)
             if now["round"] == 0 and not console.is_terminal:
-                print(f"epoch {now['epoch']}, {now['steps']:,} steps, {speed}, {success}", flush=True)
+                print(f"epoch {now['epoch']}, {now['speed']}, {success}", flush=True)
 
         yield show

@@ -95,6 +95,11 @@ class TrainConfig:
     gripper: bool | None = None
     threads: int = 2
 
+    @property
+    def epochs(self) -> int:
+        """The most that all stages together may take."""
+        return sum(stage.epochs for stage in self.stages)
+
     def __post_init__(self) -> None:
         if self.updates_per_round < self.ddpg.actor_every:
             raise ValueError(
@@ -121,7 +126,7 @@ PAPER_TABLE: dict[str, tuple[Literal["sparse", "dense"], int, dict[Decay, tuple[
 PAPER_DECAY_TO = 0.01
 
 # Epochs on the task itself that the fast recipe needs, where they were measured: docs/fast-recipe.md.
-FAST_EPOCHS = {"1-Push": 10, "2-Push": 10, "3-Push": 15, "1-Switch": 6, "2-Switch": 6, "3-Switch": 6}
+FAST_EPOCHS = {"1-Push": 10, "2-Push": 10, "3-Push": 15, "1-Switch": 5, "2-Switch": 5, "3-Switch": 5}
 
 
 def make_network(kind: Kind, task: str, max_entities: int | None) -> NetworkConfig:

@@ -19,9 +19,12 @@ import hashlib
 import io
 import json
 import os
+import platform
 import shutil
+import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -49,24 +52,15 @@ class Run:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._lock: io.TextIOWrapper | None = None
 
     @contextmanager
     def held(self) -> Iterator["Run"]:
         """Make the directory if needed and keep other processes out of it."""
-        with _clear_errors(self.path):
+        with clear_errors(self.path):
             (self.path / "checkpoints").mkdir(parents=True, exist_ok=True)
             (self.path / "replay").mkdir(exist_ok=True)
-            lock = (self.path / "lock").open("w")
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            lock.close()
-            raise RunError(f"{self.path} is in use by another process: wait for it, or choose another --out") from None
-        try:
+        with only_process_in(self.path):
             yield self
-        finally:
-            lock.close()
 
     # The configuration
 
@@ -80,14 +74,14 @@ class Run:
             raise RunError(f"{self.path / 'config.json'} is not readable ({error}): restore it or start anew") from None
 
     def write_config(self, config: dict[str, Any]) -> None:
-        self._replace("config.json", (json.dumps(config, indent=2) + "\n").encode())
+        replace_file(self.path, "config.json", (json.dumps(config, indent=2) + "\n").encode())
 
     # Metrics and policies
 
     def append_row(self, name: str, row: dict[str, Any]) -> None:
         """Add a row to metrics.csv or timings.csv."""
         path = self.path / name
-        with _clear_errors(self.path):
+        with clear_errors(self.path):
             new = not path.exists()
             with path.open("a", newline="") as file:
                 writer = csv.DictWriter(file, row)
@@ -97,15 +91,13 @@ class Run:
 
     def write_policy(self, which: str, tensors: dict[str, Tensor], about: dict[str, Any]) -> None:
         data = safetensors.torch.save(tensors, {"about": json.dumps(about)})
-        self._replace(f"policy-{which}.safetensors", data)
+        replace_file(self.path, f"policy-{which}.safetensors", data)
 
     # Checkpoints
 
     def write_segment(self, number: int, arrays: dict[str, Array]) -> str:
         """Write episodes once; returns the segment's SHA-256."""
-        buffer = io.BytesIO()
-        np.savez(buffer, allow_pickle=False, **arrays)
-        return self._replace(f"replay/{number:06d}.npz", buffer.getvalue())
+        return replace_file(self.path, f"replay/{number:06d}.npz", to_npz(arrays))
 
     def write_checkpoint(
         self, number: int, tensors: dict[str, Tensor], state: dict[str, Any], segments: dict[int, str]
@@ -125,7 +117,7 @@ class Run:
             "segments": {str(n): digest for n, digest in segments.items()},
         }
         manifest["checksum"] = _sha256(json.dumps(manifest).encode())
-        with _clear_errors(self.path):
+        with clear_errors(self.path):
             shutil.rmtree(temporary, ignore_errors=True)
             shutil.rmtree(final, ignore_errors=True)  # left behind by a run that was resumed from an earlier one
             temporary.mkdir()
@@ -161,7 +153,7 @@ class Run:
             for name in ("metrics.csv", "timings.csv"):  # forget what was measured after this checkpoint
                 (self.path / name).unlink(missing_ok=True)
                 if name in manifest["files"]:
-                    self._replace(name, (path / name).read_bytes())
+                    replace_file(self.path, name, (path / name).read_bytes())
             return tensors, state, segments, damage
         if damage:
             raise RunError(f"no checkpoint of {self.path} is intact ({'; '.join(damage)}): start anew in another --out")
@@ -181,13 +173,11 @@ class Run:
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             raise Damaged(f"{checkpoint / 'manifest.json'} is damaged") from None
         for name, digest in digests.items():
-            _read_checked(checkpoint / name, digest)
+            read_checked(checkpoint / name, digest)
         return manifest
 
     def _read_segment(self, number: str, digest: str) -> dict[str, Array]:
-        data = _read_checked(self.path / "replay" / f"{int(number):06d}.npz", digest)
-        with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
-            return dict(arrays)
+        return from_npz(read_checked(self.path / "replay" / f"{int(number):06d}.npz", digest))
 
     def _forget_old(self) -> None:
         checkpoints = self._checkpoints()
@@ -202,20 +192,6 @@ class Run:
         for segment in (self.path / "replay").glob("*.npz"):
             if int(segment.stem) not in needed:
                 segment.unlink()
-
-    def _replace(self, name: str, data: bytes) -> str:
-        """Write a file so that it is either wholly old or wholly new; returns its SHA-256."""
-        path = self.path / name
-        temporary = path.with_name(path.name + ".tmp")
-        with _clear_errors(self.path):
-            try:
-                _write_synced(temporary, data)
-                os.rename(temporary, path)
-            except OSError:
-                temporary.unlink(missing_ok=True)
-                raise
-            _sync_directory(path.parent)
-        return _sha256(data)
 
 
 def read_rows(path: Path) -> list[dict[str, str]]:
@@ -244,7 +220,69 @@ def read_policy(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 
 @contextmanager
-def _clear_errors(path: Path) -> Iterator[None]:
+def only_process_in(folder: Path) -> Iterator[None]:
+    """Keep other processes out of a folder, which is made if needed."""
+    with clear_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = (folder / "lock").open("w")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        lock.close()
+        raise RunError(f"{folder} is in use by another process: wait for it, or choose another --out") from None
+    try:
+        yield
+    finally:
+        lock.close()
+
+
+def replace_file(folder: Path, name: str, data: bytes) -> str:
+    """Write a file of a folder so that it is either wholly old or wholly new; returns its SHA-256."""
+    path = folder / name
+    temporary = path.with_name(path.name + ".tmp")
+    with clear_errors(folder):
+        try:
+            _write_synced(temporary, data)
+            os.rename(temporary, path)
+        except OSError:
+            temporary.unlink(missing_ok=True)
+            raise
+        _sync_directory(path.parent)
+    return _sha256(data)
+
+
+def read_checked(path: Path, digest: str) -> bytes:
+    try:
+        data = path.read_bytes()
+    except OSError:
+        raise Damaged(f"{path} is missing") from None
+    if _sha256(data) != digest:
+        raise Damaged(f"{path} is damaged")
+    return data
+
+
+def to_npz(arrays: dict[str, Array]) -> bytes:
+    buffer = io.BytesIO()
+    np.savez(buffer, allow_pickle=False, **arrays)
+    return buffer.getvalue()
+
+
+def from_npz(data: bytes) -> dict[str, Array]:
+    with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
+        return dict(arrays)
+
+
+def versions() -> dict[str, str]:
+    """What a run depends on, for its config.json."""
+    names = ("efmdp", "torch", "mujoco", "numpy", "gymnasium")
+    root = Path(__file__).parents[1]
+    git = subprocess.run(["git", "rev-parse", "HEAD"], cwd=root, capture_output=True, text=True, check=False)
+    commit = git.stdout.strip() if git.returncode == 0 else "unknown"
+    return {name: version(name) for name in names} | {"python": platform.python_version(), "commit": commit}
+
+
+@contextmanager
+def clear_errors(path: Path) -> Iterator[None]:
     """Say in one line what the disk refused; what was there stays."""
     try:
         yield
@@ -270,13 +308,3 @@ def _sync_directory(path: Path) -> None:
 
 def _sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
-
-
-def _read_checked(path: Path, digest: str) -> bytes:
-    try:
-        data = path.read_bytes()
-    except OSError:
-        raise Damaged(f"{path} is missing") from None
-    if _sha256(data) != digest:
-        raise Damaged(f"{path} is damaged")
-    return data

@@ -231,7 +231,7 @@ def _add_switch(spec: mujoco.MjSpec, index: int, collisions: bool) -> None:
     joint.limited = mujoco.mjtLimited.mjLIMITED_TRUE
     joint.range = (-SWITCH_RANGE, SWITCH_RANGE)
     joint.frictionloss = 1  # it stays where it is left
-    joint.armature = 0.01
+    joint.armature = 0.001  # little: a tapped lever would fly on, and how far would depend on the size of a substep
     joint.solref_limit, joint.solimp_limit = (0.01, 1), (0.99, 0.999, 0.001, 0.5, 2)  # the hand cannot push it further
     lever.add_geom(
         type=mujoco.mjtGeom.mjGEOM_CAPSULE,

@@ -39,7 +39,7 @@ class Scripted:
         grip = obs.agent[:, :3]
         fingers = obs.agent[:, 3:5].mean(1)
         switch = entity[:, IS_SWITCH] == 1
-        lifted = _elevated(goal)
+        lifted = elevated(goal)
 
         arrived = np.linalg.norm(self.via - entity[:, :2], axis=1) < DONE
         self.via = np.where(arrived[:, None], goal[:, :2], self.via)
@@ -60,7 +60,7 @@ class Scripted:
         unfinished = distance > DONE
         rows = np.arange(len(self.target))
         done = (self.target < 0) | ~unfinished[rows, self.target]
-        high = _elevated(obs.goals)  # to be stacked on a cube, which must be there first
+        high = elevated(obs.goals)  # to be stacked on a cube, which must be there first
         base_is_off = (unfinished & ~high).any(1) & high[rows, self.target]
         undecided = obs.agent[:, 2] > TRAVEL_HEIGHT - 0.02  # not come down yet
         choose = done | base_is_off | undecided
@@ -109,7 +109,7 @@ def _in_the_way(starts: Array, ends: Array, entities: Array) -> Array:
     return (((gap < TOUCHING) + 4.0 * landing) * others).sum(-1)
 
 
-def _elevated(goals: Array) -> Array:
+def elevated(goals: Array) -> Array:
     """Which subgoals lie on top of a cube; a switch's never does."""
     return goals[..., 2] > TABLE_TOP + 2 * CUBE_HALF
 

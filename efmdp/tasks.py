@@ -171,3 +171,21 @@ SWITCH_PUSH_FAMILY = tuple(f"{n}-Switch+{n}-Push" for n in range(1, 4))
 STACK_TASKS = ("Stack", "Push+Stack")
 MIXTURES = ("2-Switch|2-Push", "2-Push|Stack")
 PAPER_TASKS = PUSH_FAMILY + SWITCH_FAMILY + SWITCH_PUSH_FAMILY + STACK_TASKS + MIXTURES
+
+
+@dataclass(frozen=True)
+class Family:
+    """Tasks that differ in the number of entities only: a policy trained on one is tested on the others."""
+
+    members: tuple[str, ...]
+    wide: tuple[str, ...]
+    """beyond the paper, up to ten entities in the wide layout"""
+
+
+FAMILIES = (
+    Family(PUSH_FAMILY, tuple(f"{n}-Push" for n in range(7, 11))),
+    Family(SWITCH_FAMILY, tuple(f"{n}-Switch" for n in range(7, 11))),
+    Family(SWITCH_PUSH_FAMILY, tuple(f"{n}-Switch+{n}-Push" for n in range(4, 6))),
+)
+# A policy trained on the tasks of the mixture is tested on the one that needs the skills of both.
+STITCHED = dict(zip(MIXTURES, ("2-Switch+2-Push", "Push+Stack"), strict=True))

@@ -1,34 +1,27 @@
-"""Training: `train_ddpg` is the whole loop, readable top to bottom."""
+"""Training: `train_ddpg` and `train_bc`, one loop, readable top to bottom."""
 
-import ctypes
-import importlib.util
 import json
 import math
-import platform
-import resource
-import signal
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import asdict, replace
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
+from efmdp.bc import BC, BCConfig
 from efmdp.ddpg import DDPG, NonFinite
+from efmdp.demos import Demos
 from efmdp.domains import make_env
-from efmdp.entities import Array, EntityEnv, Objective
-from efmdp.evaluate import LEARNING, SELECTION, TRAINING, about_policy, play_episodes, policy_tensors, stream_seed
-from efmdp.recipes import Exploration, Stage, TrainConfig
+from efmdp.entities import Array, EntityEnv, EntityObs, Objective, UserError
+from efmdp.evaluate import LEARNING, TRAINING, stream_seed
+from efmdp.ledger import Ledger
+from efmdp.networks import NetworkConfig
+from efmdp.process import Interruption, return_free_memory, tuned_process
+from efmdp.recipes import Exploration, Stage, TrainConfig, learning_rate
 from efmdp.replay import Episodes, Replay
-from efmdp.runs import CLOCK, Run, RunError
-
-M_MMAP_THRESHOLD = -3  # of glibc's malloc.h
+from efmdp.runs import Run, RunError, versions
 
 Report = Callable[[dict[str, Any]], None]
 
@@ -42,19 +35,49 @@ def train_ddpg(
     warn: Callable[[str], None] = print,
     minutes: float | None = None,
 ) -> bool:
-    """Train in the run directory `out`, from its newest checkpoint if it has one. True when all epochs are done.
+    """Train by DDPG and hindsight in the run directory `out`, from its newest checkpoint if it has one.
 
-    Ctrl-C ends it after the current round, and the end of its `minutes` after the current epoch, with everything saved.
-    `report` is told of every round, `warn` of damage.
+    True when all epochs are done. Ctrl-C ends it after the current round, and the end of its `minutes` after the
+    current epoch, with everything saved. `report` is told of every round, `warn` of damage.
     """
+    last = config.epochs if epochs is None else epochs
+    about = {"method": "ddpg"}
+    return _train(config, about, lambda run: Trainer(config, run, device), out, last, report, warn, minutes)
+
+
+def train_bc(
+    config: BCConfig,
+    demos: Demos,
+    out: Path,
+    epochs: int | None = None,
+    device: str = "cpu",
+    report: Report = lambda _: None,
+    warn: Callable[[str], None] = print,
+    minutes: float | None = None,
+) -> bool:
+    """Clone the behaviour in `demos` in the run directory `out`; everything else is as in `train_ddpg`."""
+    last = config.epochs if epochs is None else epochs
+    about = {"method": "bc", "demos": str(demos.path)}
+    return _train(config, about, lambda run: Cloner(config, demos, run, device), out, last, report, warn, minutes)
+
+
+def _train(
+    config: TrainConfig | BCConfig,
+    about: dict[str, str],
+    make_trainer: "Callable[[Run], Trainer | Cloner]",
+    out: Path,
+    last_epoch: int,
+    report: Report,
+    warn: Callable[[str], None],
+    minutes: float | None,
+) -> bool:
     deadline = math.inf if minutes is None else time.monotonic() + 60 * minutes
-    with _tuned_process(config.threads), Run(out).held() as run, _Interruption() as interruption:
-        _claim(run, config)
-        trainer = Trainer(config, run, device)
+    with tuned_process(config.threads), Run(out).held() as run, Interruption() as interruption:
+        _claim(run, config, about)
+        trainer = make_trainer(run)
         for damage in trainer.load():
             warn(f"{damage}: going on from the checkpoint before it")
-        last = sum(stage.epochs for stage in config.stages) if epochs is None else epochs
-        while trainer.epoch < last and not trainer.finished:
+        while trainer.epoch < last_epoch and not trainer.finished:
             trainer.collect()
             trainer.learn()
             trainer.round += 1
@@ -66,22 +89,19 @@ def train_ddpg(
             report(trainer.progress())
             if stop or (trainer.round == 0 and time.monotonic() >= deadline):
                 break
-        return trainer.finished or trainer.epoch >= last
+        return trainer.finished or trainer.epoch >= last_epoch
 
 
-class Trainer:
-    """Environment, agent, replay and counters of one run: built here, advanced by the loop above."""
+class Trainer(Ledger):
+    """DDPG: environment, agent, replay and counters of one run, built here and advanced by the loop above."""
+
+    COUNTERS = (*Ledger.COUNTERS, "stage_index", "stage_epoch", "steps", "next_segment")
 
     def __init__(self, config: TrainConfig, run: Run, device: str) -> None:
-        self.config, self.run = config, run
+        super().__init__(config, run)
+        self.config = config
         self.rng = np.random.default_rng(stream_seed(config.seed, LEARNING))
-        self.stage_index = self.stage_epoch = self.epoch = self.round = self.steps = 0
-        self.best = -1.0
-        self.finished = False
-        self.success: float | None = None  # on the selection seeds, in the last epoch
-        self.success_on: str | None = None  # the task of that epoch
-        self.sums: dict[str, float] = {}
-        self.clock = dict.fromkeys(CLOCK, 0.0)
+        self.stage_index = self.stage_epoch = self.steps = 0
         self.segments: dict[int, tuple[str, int]] = {}  # replay on disk: SHA-256 and episodes of each segment
         self.next_segment = 0
         self.unsaved: list[Episodes] = []
@@ -92,6 +112,11 @@ class Trainer:
     @property
     def stage(self) -> Stage:
         return self.config.stages[self.stage_index]
+
+    @property
+    def known_success(self) -> float:
+        """On the selection seeds of this stage's task in the last epoch; 0 before there was one."""
+        return self.success if self.success is not None and self.success_on == self.stage.task else 0.0
 
     def _enter_stage(self) -> None:
         """New environments and an empty replay; the networks go on."""
@@ -127,64 +152,32 @@ class Trainer:
 
     def collect(self) -> None:
         """One episode in every environment, with exploration, into the replay and the normaliser."""
-        began = time.perf_counter()
-        success = self.success if self.success is not None and self.success_on == self.stage.task else 0.0
-        factor = self.stage.exploration.factor(self.stage_epoch, success)
-        episodes, success = collect_episodes(self.env, self.agent, self.stage.exploration, factor, self.rng)
-        self.replay.add(episodes)
-        self.unsaved.append(episodes)
-        self.agent.normaliser.learn(episodes, self.env.achieved(episodes.entities))
-        self.steps += int(episodes.lengths.sum())
-        self._sum({"training_success": success})
-        self.clock["collect"] += time.perf_counter() - began
+        with self.timed("collect"):
+            factor = self.stage.exploration.factor(self.stage_epoch, self.known_success)
+            episodes, success = collect_episodes(self.env, self.agent, self.stage.exploration, factor, self.rng)
+            self.replay.add(episodes)
+            self.unsaved.append(episodes)
+            self.agent.normaliser.learn(episodes, self.env.achieved(episodes.entities))
+            self.steps += int(episodes.lengths.sum())
+            self.measure({"training_success": success})
 
     def learn(self) -> None:
-        began = time.perf_counter()
-        self.agent.set_learning_rate(self.config.ddpg.learning_rate * self.stage.rate_factor(self.stage_epoch))
-        losses: dict[str, float] = {}
-        for _ in range(self.config.updates_per_round):
-            batch = self.replay.sample(self.config.batch_size, self.config.relabel_prob, self.rng)
-            losses |= self.agent.update(batch, self.largest_cost)
-        self._sum(losses)
-        self.clock["learn"] += time.perf_counter() - began
+        config = self.config
+        with self.timed("learn"):
+            self.agent.set_learning_rate(config.ddpg.learning_rate * self.stage.rate_factor(self.stage_epoch))
+            losses: dict[str, float] = {}
+            for _ in range(config.updates_per_round):
+                batch = self.replay.sample(config.batch_size, config.relabel_prob, self.rng)
+                losses |= self.agent.update(batch, self.largest_cost)
+            self.measure(losses)
 
     def finish_epoch(self) -> None:
-        """Evaluate on the selection seeds, write metrics and policies, and move to the next stage when it is time."""
-        began = time.perf_counter()
-        outcome = play_episodes(
-            self.selection_env,
-            self.agent,
-            self.config.selection_episodes,
-            stream_seed(self.config.seed, SELECTION),
-        )
-        self.clock["evaluate"] += time.perf_counter() - began
-        self.success, self.success_on = float(outcome.success_once.mean()), self.stage.task
-        self.epoch += 1
-        self.stage_epoch += 1
-        self.round = 0
-        metrics = {
-            "epoch": self.epoch,
-            "task": self.stage.task,
-            "steps": self.steps,
-            "updates": self.agent.updates,
-            "success_once": self.success,
-            "success_end": float(outcome.success_end.mean()),
-            "entities_solved": float(outcome.solved.mean()),
-            "failures": self.env.failures,
-            **{name: value / self.config.rounds_per_epoch for name, value in self.sums.items()},
-        }
-        self.run.append_row("metrics.csv", metrics)
-        self._show_on_tensorboard(metrics)
-        self.run.append_row("timings.csv", {"epoch": self.epoch, **self.clock, "peak_mb": _peak_megabytes()})
-        self.sums = {}
-        about = about_policy(self.agent, self.config.network, self.env, self.stage.task)
-        about |= {"epoch": self.epoch, "steps": self.steps, "selection_success": self.success}
-        self.run.write_policy("last", policy_tensors(self.agent), about)
+        """Evaluate and write down, and move to the next stage when it is time."""
         last_stage = self.stage_index == len(self.config.stages) - 1
-        if last_stage and self.success > self.best:
-            self.best = self.success
-            self.run.write_policy("best", policy_tensors(self.agent), about)
-        if self.stage_epoch >= self.stage.epochs or self.success >= self.stage.until:
+        counts = {"steps": self.steps, "updates": self.agent.updates, "failures": self.env.failures}
+        self.end_epoch(self.agent, self.selection_env, self.stage.task, counts, may_be_best=last_stage)
+        self.stage_epoch += 1
+        if self.stage_epoch >= self.stage.epochs or self.known_success >= self.stage.until:
             if last_stage:
                 self.finished = True
             else:
@@ -192,55 +185,39 @@ class Trainer:
                 self.stage_epoch = 0
                 self._enter_stage()
 
-    def _show_on_tensorboard(self, metrics: dict[str, Any]) -> None:
-        """Scalars for TensorBoard, where it is installed; metrics.csv is what counts."""
-        if importlib.util.find_spec("tensorboard") is None:
-            return
-        from torch.utils.tensorboard import SummaryWriter  # takes seconds to import
-
-        with SummaryWriter(str(self.run.path / "tensorboard"), purge_step=self.epoch) as board:
-            for name, value in metrics.items():
-                if name not in ("epoch", "task"):
-                    board.add_scalar(name, value, self.epoch)
-
     def progress(self) -> dict[str, Any]:
-        busy = self.clock
+        steps = self.steps / max(self.clock["collect"], 1e-9)
+        updates = self.agent.updates / max(self.clock["learn"], 1e-9)
         return {
             "epoch": self.epoch,
             "round": self.round,
             "task": self.stage.task,
-            "steps": self.steps,
-            "steps_per_second": self.steps / max(busy["collect"], 1e-9),
-            "updates_per_second": self.agent.updates / max(busy["learn"], 1e-9),
+            "speed": f"{self.steps:,} steps, {steps:,.0f} steps/s, {updates:,.0f} updates/s",
             "success": self.success,
             "success_on": self.success_on,
         }
 
     def save(self) -> None:
         """Write everything that the next round depends on; only episodes since the last save are written anew."""
-        began = time.perf_counter()
-        if self.unsaved:
-            arrays = [np.concatenate(field) for field in zip(*self.unsaved, strict=True)]
-            digest = self.run.write_segment(self.next_segment, dict(zip(Episodes._fields, arrays, strict=True)))
-            self.segments[self.next_segment] = (digest, len(arrays[0]))
-            self.next_segment += 1
-            self.unsaved = []
-        self._drop_overwritten_segments()
-        state = {
-            "counters": {name: getattr(self, name) for name in _COUNTERS},
-            "sums": self.sums,
-            "clock": self.clock,
-            "updates": self.agent.updates,
-            "replay_added": self.replay.added,
-            "segments": self.segments,
-            "rng": self.rng.bit_generator.state,
-            "environments": [rng.bit_generator.state for rng in self.env.rngs],
-            "failures": self.env.failures,
-        }
-        number = self.epoch * self.config.rounds_per_epoch + self.round
-        digests = {number: digest for number, (digest, _) in self.segments.items()}
-        self.run.write_checkpoint(number, self.agent.tensors(), state, digests)
-        self.clock["save"] += time.perf_counter() - began
+        with self.timed("save"):
+            if self.unsaved:
+                arrays = [np.concatenate(field) for field in zip(*self.unsaved, strict=True)]
+                digest = self.run.write_segment(self.next_segment, dict(zip(Episodes._fields, arrays, strict=True)))
+                self.segments[self.next_segment] = (digest, len(arrays[0]))
+                self.next_segment += 1
+                self.unsaved = []
+            self._drop_overwritten_segments()
+            state = self.counted() | {
+                "updates": self.agent.updates,
+                "replay_added": self.replay.added,
+                "segments": self.segments,
+                "rng": self.rng.bit_generator.state,
+                "environments": [rng.bit_generator.state for rng in self.env.rngs],
+                "failures": self.env.failures,
+            }
+            digests = {number: digest for number, (digest, _) in self.segments.items()}
+            self.run.write_checkpoint(self.checkpoint_number, self.agent.tensors(), state, digests)
+            return_free_memory()
 
     def _drop_overwritten_segments(self) -> None:
         """Keep the newest segments that together hold what the replay still holds."""
@@ -257,10 +234,8 @@ class Trainer:
             tensors, state, segments, damage = self.run.newest_checkpoint()
         except FileNotFoundError:
             return []
-        for name, value in state["counters"].items():
-            setattr(self, name, value)
+        self.recount(state)
         self._enter_stage()
-        self.sums, self.clock = state["sums"], state["clock"]
         self.agent.load_tensors(tensors)
         self.agent.updates = state["updates"]
         self.segments = {int(number): tuple(entry) for number, entry in state["segments"].items()}
@@ -273,23 +248,97 @@ class Trainer:
         self.env.failures = state["failures"]
         return damage
 
-    def _sum(self, measured: dict[str, float]) -> None:
-        for name, value in measured.items():
-            self.sums[name] = self.sums.get(name, 0.0) + value
+
+class Cloner(Ledger):
+    """Behaviour cloning: demonstrations, agent and counters of one run."""
+
+    def __init__(self, config: BCConfig, demos: Demos, run: Run, device: str) -> None:
+        super().__init__(config, run)
+        self.config = config
+        self.rng = np.random.default_rng(stream_seed(config.seed, LEARNING))
+        self.env = make_env(
+            config.task,
+            min(50, config.selection_episodes),
+            collisions=config.collisions,
+            gripper=config.gripper,
+            num_threads=config.threads,
+        )
+        self.agent = BC(
+            config.network, self.env.dims, config.learning_rate, self.env.usable_actions, config.seed, device
+        )
+        self.episodes = successful_episodes(demos, config.demos_used)
+        self.agent.normaliser.learn(self.episodes, self.env.achieved(self.episodes.entities))
+        inside = np.arange(self.episodes.actions.shape[1]) < self.episodes.lengths[:, None]  # (K, T)
+        self.episode_of, self.time_of = inside.nonzero()  # of every transition
+
+    def collect(self) -> None:
+        """Everything was demonstrated beforehand."""
+
+    def learn(self) -> None:
+        kept, losses = self.episodes, {"loss": 0.0, "gradient": 0.0}
+        with self.timed("learn"):
+            for _ in range(self.config.updates_per_round):
+                chosen = self.rng.integers(len(self.time_of), size=self.config.batch_size)
+                k, t = self.episode_of[chosen], self.time_of[chosen]
+                obs = EntityObs(kept.agent[k, t], kept.entities[k, t], kept.goals[k])
+                for name, value in self.agent.update(obs, kept.actions[k, t]).items():
+                    losses[name] += value / self.config.updates_per_round
+            self.measure(losses)
+
+    def finish_epoch(self) -> None:
+        self.end_epoch(self.agent, self.env, self.config.task, {"updates": self.agent.updates}, may_be_best=True)
+        self.finished = self.epoch >= self.config.epochs
+
+    def progress(self) -> dict[str, Any]:
+        return {
+            "epoch": self.epoch,
+            "round": self.round,
+            "task": self.config.task,
+            "speed": f"{self.agent.updates / max(self.clock['learn'], 1e-9):,.0f} updates/s",
+            "success": self.success,
+            "success_on": self.success_on,
+        }
+
+    def save(self) -> None:
+        with self.timed("save"):
+            state = self.counted() | {"updates": self.agent.updates, "rng": self.rng.bit_generator.state}
+            self.run.write_checkpoint(self.checkpoint_number, self.agent.tensors(), state, {})
+
+    def load(self) -> list[str]:
+        """Go on from the newest intact checkpoint, if there is one. Returns what was damaged."""
+        try:
+            tensors, state, _, damage = self.run.newest_checkpoint()
+        except FileNotFoundError:
+            return []
+        self.recount(state)
+        self.agent.load_tensors(tensors)
+        self.agent.updates = state["updates"]
+        self.rng.bit_generator.state = state["rng"]
+        return damage
 
 
-_COUNTERS = (
-    "stage_index",
-    "stage_epoch",
-    "epoch",
-    "round",
-    "steps",
-    "best",
-    "finished",
-    "success",
-    "success_on",
-    "next_segment",
-)
+def cloning(demos: Demos, network: NetworkConfig, demos_used: int | None, seed: int) -> BCConfig:
+    """The paper's settings, for the first `demos_used` of these demonstrations."""
+    used = len(demos) if demos_used is None else demos_used
+    options = demos.about["options"]
+    return BCConfig(
+        task=demos.about["task"],
+        network=network,
+        demos=demos.digest(used),
+        demos_used=used,
+        learning_rate=learning_rate(network),
+        collisions=options["collisions"],
+        gripper=options.get("gripper", False),
+        seed=seed,
+    )
+
+
+def successful_episodes(demos: Demos, count: int) -> Episodes:
+    """Those of the first `count` demonstrations that reached their goal."""
+    episodes, flags = demos.load(count)
+    if not flags.success_once.any():
+        raise UserError(f"none of the {count} demonstrations in {demos.path} succeeded: there is nothing to learn from")
+    return Episodes(*(field[flags.success_once] for field in episodes))
 
 
 def collect_episodes(
@@ -324,21 +373,12 @@ def collect_episodes(
     return Episodes(*(field[~failed] for field in episodes)), float((succeeded & ~failed).mean())
 
 
-def versions() -> dict[str, str]:
-    """What a run depends on, for its config.json."""
-    names = ("efmdp", "torch", "mujoco", "numpy", "gymnasium")
-    root = Path(__file__).parents[1]
-    git = subprocess.run(["git", "rev-parse", "HEAD"], cwd=root, capture_output=True, text=True, check=False)
-    commit = git.stdout.strip() if git.returncode == 0 else "unknown"
-    return {name: version(name) for name in names} | {"python": platform.python_version(), "commit": commit}
-
-
-def _claim(run: Run, config: TrainConfig) -> None:
+def _claim(run: Run, config: TrainConfig | BCConfig, about: dict[str, str]) -> None:
     """Write the configuration of a new run, or refuse a different one on an old run."""
     wanted = json.loads(json.dumps(asdict(config)))
     existing = run.config()
     if existing is None:
-        run.write_config({"config": wanted, "versions": versions()})
+        run.write_config({**about, "config": wanted, "versions": versions()})
         return
     differences = [name for name in wanted if wanted[name] != existing["config"].get(name)]
     if differences:
@@ -350,48 +390,3 @@ def _reward(env: EntityEnv, objective: Objective) -> Callable[[Array, Array], Ar
     """The reward that is learned from, as a function of subgoals (..., N, G)."""
     objective = replace(objective, threshold=env.objective.threshold)
     return lambda achieved, desired: objective.reward(env.distance(achieved, desired), env.has_goal(desired))
-
-
-@contextmanager
-def _tuned_process(threads: int) -> Iterator[None]:
-    """Fixed threads, and no slow arithmetic on tiny numbers, both as before afterwards; large blocks go back."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
-    torch.set_flush_denormal(True)
-    _return_large_blocks()
-    try:
-        yield
-    finally:
-        torch.set_flush_denormal(False)
-        torch.set_num_threads(before)
-
-
-def _return_large_blocks() -> None:
-    """Freed blocks of 4 MB and more, such as a saved segment's, go back at once: glibc would keep the larger part of
-    them, and the process would grow with every epoch. Elsewhere this does nothing."""
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is not None:
-        mallopt(M_MMAP_THRESHOLD, 4 * 2**20)
-
-
-def _peak_megabytes() -> float:
-    """The most memory that this process ever held."""
-    unit = 2**20 if sys.platform == "darwin" else 2**10
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit
-
-
-class _Interruption:
-    """Ctrl-C, or a polite kill, becomes a wish to stop that the loop grants after its round."""
-
-    wanted = False
-
-    def __enter__(self) -> "_Interruption":
-        self.previous = {s: signal.signal(s, self._wish) for s in (signal.SIGINT, signal.SIGTERM)}
-        return self
-
-    def _wish(self, *_: object) -> None:
-        self.wanted = True
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self.previous.items():
-            signal.signal(number, handler)

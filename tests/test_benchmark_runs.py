@@ -37,7 +37,7 @@ def rows(path: Path) -> list[dict[str, str]]:
 
 
 def test_runs_are_kept_once_and_say_what_their_files_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("efmdp.train.Trainer._show_on_tensorboard", lambda *_: None)  # takes seconds to import
+    monkeypatch.setattr("efmdp.ledger.Ledger._show_on_tensorboard", lambda *_: None)  # takes seconds to import
     folders = []
     for seed in (0, 1):
         folders.append(str(tmp_path / f"run{seed}"))

@@ -81,7 +81,7 @@ def test_normaliser_is_numpys_mean_and_std_over_all_pieces(
     pieces: list[list[int]], entities: int, seed: int, padding: float
 ) -> None:
     rng = np.random.default_rng(seed)
-    normaliser = Normaliser(DIMS, DDPGConfig())
+    normaliser = Normaliser(DIMS)
     seen: dict[str, list[np.ndarray]] = {"agent": [], "entities": [], "goals": []}
     for lengths in pieces:
         episodes = make_episodes(rng, lengths, 6, entities, padding)
@@ -106,7 +106,7 @@ def test_normaliser_is_numpys_mean_and_std_over_all_pieces(
 
 def test_normaliser_normalises() -> None:
     rng = np.random.default_rng(0)
-    normaliser = Normaliser(DIMS, DDPGConfig())
+    normaliser = Normaliser(DIMS)
     episodes = make_episodes(rng, [50] * 20, 50, 2, 0)
     normaliser.learn(episodes, episodes.entities[..., :3])
     flat = EntityObs(
@@ -121,12 +121,12 @@ def test_normaliser_normalises() -> None:
 
 def test_normaliser_of_nothing_seen_changes_nothing() -> None:
     obs = make_obs(np.random.default_rng(0), 8)
-    for before, after in zip(obs, Normaliser(DIMS, DDPGConfig())(obs), strict=True):
+    for before, after in zip(obs, Normaliser(DIMS)(obs), strict=True):
         assert np.array_equal(before, after.numpy())
 
 
 def test_normaliser_floor_and_clips() -> None:
-    normaliser = Normaliser(DIMS, DDPGConfig(observation_clip=10.0, normalised_clip=3.0))
+    normaliser = Normaliser(DIMS, clip=10.0, normalised_clip=3.0)
     constant = Episodes(
         np.full((1, 5, 4), 2.0, np.float32),
         np.full((1, 5, 1, 6), 1000.0, np.float32),  # beyond the clip: counts as 10
@@ -153,7 +153,7 @@ def test_normaliser_floor_and_clips() -> None:
 
 def test_normaliser_shares_over_entities() -> None:
     rng = np.random.default_rng(0)
-    normaliser = Normaliser(DIMS, DDPGConfig())
+    normaliser = Normaliser(DIMS)
     episodes = make_episodes(rng, [6, 3], 6, 2, 0)
     normaliser.learn(episodes, episodes.entities[..., :3])
     obs = make_obs(rng, 4, entities=5)
@@ -166,7 +166,7 @@ def test_normaliser_shares_over_entities() -> None:
 def test_normaliser_survives_a_round_without_episodes() -> None:
     """Every simulation of a round may fail: nothing is learned then, and nothing is spoiled."""
     rng = np.random.default_rng(0)
-    normaliser = Normaliser(DIMS, DDPGConfig())
+    normaliser = Normaliser(DIMS)
     none = make_episodes(rng, [], 6, 2, 0)
     some = make_episodes(rng, [6, 3], 6, 2, 0)
     normaliser.learn(some, some.entities[..., :3])

@@ -43,7 +43,7 @@ DISCS = replace(TINY, task="1-Disc", stages=(Stage("1-Disc", 3),))  # quick, for
 def no_tensorboard() -> Iterator[None]:
     """It takes seconds to import."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("efmdp.train.Trainer._show_on_tensorboard", lambda *_: None)
+        patch.setattr("efmdp.ledger.Ledger._show_on_tensorboard", lambda *_: None)
         yield
 
 

@@ -492,7 +492,14 @@ def test_strange_policies_are_one_line(run: Run, tmp_path: Path) -> None:
     with pytest.raises(RunError, match="there is no policy"):
         load_policy(run.path)
     dims = {"agent": 1, "entity": 1, "goal": 1, "action": 1}
-    parts = {"task": "1-Disc", "physics": {}, "dims": dims, "network": {"width": 8}, "ddpg": {}, "usable_actions": [1]}
+    parts = {
+        "task": "1-Disc",
+        "physics": {},
+        "dims": dims,
+        "network": {"width": 8},
+        "normaliser": {},
+        "usable_actions": [1],
+    }
     for about in ({}, [], {**parts, "dims": 3}, {**parts, "network": {"kind": "magic"}}, parts):  # the last: no weights
         run.write_policy("last", tensors_of(1), about)  # type: ignore[arg-type]
         with pytest.raises(RunError, match="is not a policy of efmdp") as caught:

@@ -1,8 +1,14 @@
+from functools import partial
+
+import numpy as np
 import pytest
+import scipy.stats
 from hypothesis import given
 from hypothesis import strategies as st
 
-from efmdp.stats import success_rate
+from efmdp.stats import interquartile_mean, mean_over_seeds, probability_of_improvement, success_rate, t95
+
+RNG = partial(np.random.default_rng, 0)
 
 
 # Wilson's score interval without continuity correction, z = 1.959964, as R's
@@ -44,3 +50,83 @@ def test_more_episodes_narrow_it() -> None:
 
 def test_text() -> None:
     assert str(success_rate(50, 100)) == "50.0 % (40.4 to 59.6)"
+
+
+def test_mean_over_seeds_by_hand() -> None:
+    """Mean 0.7, standard deviation 0.2 (ddof 1), t = 3.18245 for 3 degrees of freedom: 3.18245 * 0.2 / 2."""
+    rate = mean_over_seeds([0.6, 0.6, 0.6, 1.0])
+    assert rate.value == pytest.approx(0.7)
+    assert rate.high - rate.value == pytest.approx(0.318245)
+    assert rate.value - rate.low == pytest.approx(0.318245)
+
+
+@given(st.lists(st.integers(0, 500), min_size=2, max_size=20).filter(lambda successes: len(set(successes)) > 1))
+def test_mean_over_seeds_is_scipys(successes: list[int]) -> None:
+    rates = np.array(successes) / 500
+    low, high = scipy.stats.t.interval(0.95, len(rates) - 1, np.mean(rates), scipy.stats.sem(rates))
+    assert mean_over_seeds(rates) == pytest.approx((np.mean(rates), low, high), abs=1e-4)
+
+
+@pytest.mark.parametrize("freedom", [*range(1, 40), 100, 1000])
+def test_students_t_is_scipys(freedom: int) -> None:
+    assert t95(freedom) == pytest.approx(scipy.stats.t.ppf(0.975, freedom), abs=2e-4)
+
+
+def test_a_single_seed_has_no_interval_over_seeds() -> None:
+    alone, scores = mean_over_seeds([0.4]), [np.array([0.4]), np.array([0.2, 0.6])]
+    assert alone.value == 0.4
+    for rate in (alone, interquartile_mean(scores, RNG()), probability_of_improvement(scores, scores, RNG())):
+        assert np.isnan([rate.low, rate.high]).all()
+
+
+def test_interquartile_mean_by_hand() -> None:
+    """Of 0, 1, .. 7 tenths two go at either end, whichever task they are of: 2, 3, 4 and 5 are left."""
+    assert interquartile_mean([np.array([0.7, 0.0, 0.4]), np.arange(1, 7)[[0, 1, 2, 4, 5]] / 10], RNG()).value == 0.35
+
+
+def test_interquartile_mean_cuts_as_scipy_does() -> None:
+    for count in range(1, 14):
+        scores = RNG().random(count)
+        value = interquartile_mean([scores], RNG()).value
+        assert value == pytest.approx(scipy.stats.trim_mean(scores, 0.25))
+
+
+def test_bootstrap_draws_seeds_within_each_task() -> None:
+    """Within a task all seeds agree: nothing varies, however far the tasks are apart."""
+    apart = [np.full(3, 0.1), np.full(3, 0.9)]
+    assert interquartile_mean(apart, RNG()) == pytest.approx((0.5, 0.5, 0.5))
+
+
+def test_bootstrap_interval_is_scipys() -> None:
+    ours, theirs = RNG().random((2, 3, 5))  # (architecture, tasks, seeds)
+
+    def middle(*tasks: np.ndarray, axis: int) -> np.ndarray:
+        return scipy.stats.trim_mean(np.concatenate(tasks, axis), 0.25, axis)
+
+    expected = scipy.stats.bootstrap(  # it resamples each of several samples by itself, as the strata here
+        list(ours), middle, method="percentile", n_resamples=5000, rng=RNG()
+    ).confidence_interval
+    rate = interquartile_mean(list(ours), RNG())
+    assert (rate.low, rate.high) == pytest.approx(expected, abs=0.02)
+    assert rate.low < rate.value < rate.high
+    assert interquartile_mean(list(ours), RNG()) == rate  # the same generator, the same interval
+
+    u = [scipy.stats.mannwhitneyu(a, b).statistic / 25 for a, b in zip(ours, theirs, strict=True)]
+    better = probability_of_improvement(list(ours), list(theirs), RNG())
+    assert better.value == pytest.approx(np.mean(u))
+    assert better.low < better.value < better.high
+
+
+def test_probability_of_improvement_by_hand() -> None:
+    """First task: of 6 pairs 3 are won and 1 is tied, 3.5 / 6. Second task: both are won."""
+    ours = [np.array([0.5, 0.9]), np.array([1.0, 1.0])]
+    theirs = [np.array([0.9, 0.2, 0.6]), np.array([0.0])]
+    assert probability_of_improvement(ours, theirs, RNG()).value == pytest.approx((3.5 / 6 + 1) / 2)
+
+
+@given(st.lists(st.lists(st.integers(0, 5), min_size=2, max_size=5), min_size=1, max_size=3))
+def test_improvement_over_each_other_adds_up_to_one(tasks: list[list[int]]) -> None:
+    ours, theirs = [np.array(rates) / 5 for rates in tasks], [np.array([0.2, 0.6]) for _ in tasks]
+    there, back = (probability_of_improvement(*pair, RNG()).value for pair in ((ours, theirs), (theirs, ours)))
+    assert there + back == pytest.approx(1)
+    assert probability_of_improvement(ours, ours, RNG()).value == pytest.approx(0.5)

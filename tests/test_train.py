@@ -19,7 +19,7 @@ from efmdp.ddpg import DDPG, DDPGConfig, NonFinite
 from efmdp.discs import DiscEnv
 from efmdp.domains import make_env
 from efmdp.entities import Objective
-from efmdp.evaluate import load_policy, play_episodes
+from efmdp.evaluate import SELECTION, load_policy, play_episodes, stream_seed
 from efmdp.networks import NetworkConfig
 from efmdp.recipes import Exploration, Stage, TrainConfig
 from efmdp.replay import Episodes
@@ -90,7 +90,7 @@ def test_nothing_outside_the_run_matters(tmp_path: Path) -> None:
     second = go(TINY, tmp_path / "b", 2, report=lambda progress: (torch.rand(3), seen.append(progress)))
     assert result(first) == result(second)
     assert [(p["epoch"], p["round"]) for p in seen] == [(0, 1), (1, 0), (1, 1), (2, 0)]
-    assert seen[-1]["steps"] == 2 * 2 * 4 * 40
+    assert seen[-1]["speed"].startswith(f"{2 * 2 * 4 * 40} steps, ")
 
 
 def test_the_process_is_left_as_it_was(tmp_path: Path) -> None:
@@ -581,7 +581,7 @@ def test_policy_file_acts_like_the_agent(tmp_path: Path) -> None:
     obs = make_env("2-Disc", 32).reset(seed=3)
     assert np.array_equal(load_policy(out).act(obs), trainer.agent.act(obs))
     last = rows(out)[-1]
-    again = play_episodes(make_env("1-Disc", 10), load_policy(out), 10, train.stream_seed(TINY.seed, train.SELECTION))
+    again = play_episodes(make_env("1-Disc", 10), load_policy(out), 10, stream_seed(TINY.seed, SELECTION))
     assert float(again.success_once.mean()) == float(last["success_once"])
 
 

@@ -1,0 +1,101 @@
+"""Behaviour cloning: an actor that learns to do what was demonstrated."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from efmdp.ddpg import NonFinite, Normaliser, from_named_tensors, gradient_size, named_tensors
+from efmdp.entities import Array, EntityDims, EntityObs
+from efmdp.networks import NetworkConfig, make_actor
+
+
+@dataclass(frozen=True)
+class BCConfig:
+    """Everything that makes a run of behaviour cloning what it is."""
+
+    task: str
+    network: NetworkConfig
+    demos: str
+    """SHA-256 of the demonstrations: those that are used, successful or not"""
+    demos_used: int
+    """so many of them, before those that failed are dropped"""
+    learning_rate: float
+    """of Adam"""
+    collisions: bool
+    gripper: bool
+    seed: int = 0
+    epochs: int = 12
+    rounds_per_epoch: int = 50
+    updates_per_round: int = 100
+    """12 x 50 x 100 are the paper's 60,000 gradient steps"""
+    batch_size: int = 128
+    selection_episodes: int = 100
+    threads: int = 2
+    recipe: str = "bc"
+
+
+class BC:
+    """An actor, its normaliser and its optimiser. `usable_actions` marks which actions the task listens to."""
+
+    def __init__(
+        self,
+        network: NetworkConfig,
+        dims: EntityDims,
+        learning_rate: float,
+        usable_actions: Array,
+        seed: int,
+        device: str = "cpu",
+    ) -> None:
+        self.device = torch.device(device)
+        with torch.random.fork_rng(devices=[]):  # networks draw their weights from the global generator
+            torch.manual_seed(seed)
+            self.actor = make_actor(network, dims).to(device)
+        self.normaliser = Normaliser(dims).to(device)
+        self._weights: list[Tensor] = list(self.actor.parameters())
+        self.optimiser = torch.optim.Adam(self._weights, learning_rate, fused=True)
+        self.usable_actions = torch.from_numpy(usable_actions.astype(np.float32)).to(device)  # (A,)
+        self.updates = 0
+
+    @property
+    def policy(self) -> torch.nn.Module:
+        """The network that is tested and stored."""
+        return self.actor
+
+    @torch.no_grad()
+    def act(self, obs: EntityObs) -> Array:
+        """Actions (B, A), 0 where the task does not listen."""
+        return (self.actor(*self.normaliser(obs)) * self.usable_actions).cpu().numpy()
+
+    def reset(self, ids: Array | None = None) -> None:
+        """Nothing is remembered between steps."""
+
+    def update(self, obs: EntityObs, actions: Array) -> dict[str, float]:
+        """One gradient step on the squared distance to the demonstrated actions (B, A); returns what was measured."""
+        wanted = torch.from_numpy(actions).to(self.device)
+        error = (self.actor(*self.normaliser(obs)) - wanted) * self.usable_actions
+        loss = error.square().sum(-1).mean()
+        self.optimiser.zero_grad()
+        loss.backward()
+        gradient = gradient_size(self._weights)
+        self.optimiser.step()
+        self.updates += 1
+        numbers = {"loss": loss.item(), "gradient": gradient.item()}
+        for name, number in numbers.items():
+            if not math.isfinite(number):
+                raise NonFinite(f"{name} became {number} in update {self.updates}")
+        return numbers
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Everything that learns, by name."""
+        return named_tensors(self, _MODULES, _OPTIMISERS)
+
+    def load_tensors(self, tensors: dict[str, Tensor]) -> None:
+        """The inverse of `tensors`."""
+        from_named_tensors(self, tensors, _MODULES, _OPTIMISERS)
+
+
+_MODULES = ("actor", "normaliser")
+_OPTIMISERS = ("optimiser",)

@@ -1,0 +1,37 @@
+"""Tidy tables in CSV files: one row an observation, all of it text, so that what was read equals what was written."""
+
+import csv
+import io
+from collections.abc import Sequence
+from pathlib import Path
+
+from efmdp.entities import UserError
+from efmdp.runs import read_rows, replace_file
+
+Row = dict[str, str]
+
+
+def read_table(path: Path | None, fields: Sequence[str]) -> list[Row]:
+    """The rows of a table with those columns; none if it is not there yet."""
+    rows = [] if path is None else read_rows(path)
+    if rows and list(rows[0]) != list(fields):
+        raise UserError(f"{path} holds a table with other columns: choose another --out")
+    return rows
+
+
+def write_table(path: Path, rows: Sequence[Row]) -> None:
+    """Replace the table by these rows; it is never half there."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    replace_file(path.parent, path.name, text.getvalue().encode())
+
+
+def grouped(rows: Sequence[Row], *names: str) -> dict[tuple[str, ...], list[Row]]:
+    """The rows by what they have in the columns of those names, in order of appearance."""
+    groups: dict[tuple[str, ...], list[Row]] = {}
+    for row in rows:
+        groups.setdefault(tuple(row[name] for name in names), []).append(row)
+    return groups

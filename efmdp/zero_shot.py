@@ -1,0 +1,254 @@
+"""Trained policies, without more training, on other numbers of entities (extrapolation) and on skills combined
+(stitching), beside the oracle on the same test episodes."""
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import combinations
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from rich.progress import track
+from rich.table import Table
+
+from efmdp.entities import Array, UserError
+from efmdp.env import FetchEnv
+from efmdp.evaluate import TEST, LearnedPolicy, play_episodes, policy_file, stream_seed
+from efmdp.oracle import SCRIPTED, SUBTASKS, make_oracle, subtasks
+from efmdp.progress import console
+from efmdp.rollout import Policy
+from efmdp.runs import Run, read_policy
+from efmdp.stats import interquartile_mean, mean_over_seeds, probability_of_improvement, success_rate
+from efmdp.tables import Row, grouped, read_table, write_table
+from efmdp.tasks import FAMILIES, STITCHED, Layout, Task, parse_task
+
+WHO = ("network", "recipe", "seed", "policy", "sha256")
+WHERE = ("trained_on", "task", "layout", "entities", "role", "collisions", "gripper", "episodes")
+HOW_WELL = ("success_once", "low", "high", "success_end", "entities_solved", "reason")
+FIELDS = (*WHO, *WHERE, *HOW_WELL)
+# What makes a row the answer to a question that need not be asked again
+IDENTITY = ("sha256", "trained_on", "task", "layout", "collisions", "gripper", "episodes")
+
+ORACLE = "oracle"
+CAPTION = (
+    "success in %: all subgoals met at the same moment; ± 95 % interval over seeds (Student's t); "
+    "where there is one seed, the 95 % interval over its episodes (Wilson)"
+)
+
+
+class Trial(NamedTuple):
+    """A task that every policy plays."""
+
+    task: Task
+    role: Literal["train", "test"]
+
+
+class Entrant(NamedTuple):
+    """A policy under test: what its rows say about it, and how to have it play an environment."""
+
+    about: Row  # the columns WHO
+    policy_for: Callable[[FetchEnv], Policy]
+
+
+Plan = Callable[[str, dict[str, Any]], list[Trial]]
+
+
+def extrapolation(trained_on: str, physics: Mapping[str, Any], wide: bool) -> list[Trial]:
+    """The family of the task that the policies were trained on, with their physics."""
+    family = next((family for family in FAMILIES if trained_on in family.members), None)
+    if family is None:
+        ranges = "; ".join(f"{family.members[0]} to {family.members[-1]}" for family in FAMILIES)
+        raise UserError(f"{trained_on} has no family to extrapolate to: name runs trained on one of {ranges}")
+    places: list[tuple[str, Layout]] = [(name, "paper") for name in family.members]
+    if wide:
+        places += [(name, "wide") for name in family.wide]
+    return [
+        Trial(parse_task(name, layout=layout, **physics), "train" if name == trained_on else "test")
+        for name, layout in places
+    ]
+
+
+def stitching(trained_on: str, physics: Mapping[str, Any]) -> list[Trial]:
+    """The tasks of the mixture that the policies were trained on, and the one that needs the skills of both."""
+    if trained_on not in STITCHED:
+        raise UserError(f"{trained_on} has no skills to stitch: name runs trained on {' or '.join(STITCHED)}")
+    train, test = trained_on.split("|"), STITCHED[trained_on]
+    return [
+        *(Trial(parse_task(name, **physics), "train") for name in train),
+        Trial(parse_task(test, **physics), "test"),
+    ]
+
+
+def compare(runs: Sequence[Path], sources: Mapping[str, str], plan: Plan, episodes: int, out: Path | None) -> list[Row]:
+    """Every policy, and last the oracle, on every task of the plan; returns their rows, task by task.
+
+    Rows that the table `out` holds already are not played again; new ones are added to it one by one.
+    """
+    if not runs:
+        raise UserError("no run is named: name at least one run's folder or policy file")
+    if episodes < 1:
+        raise UserError(f"--episodes is {episodes}: play at least one")
+    policies = {path: LearnedPolicy(policy_file(path, "best")) for path in runs}
+    trained_on, physics = _what_all_know(policies)
+    trials = plan(trained_on, physics)
+    learned = [_learned(path, policy) for path, policy in policies.items()]
+    different = {entrant.about["sha256"]: entrant for entrant in learned}  # a policy named twice is no second seed
+    entrants = [*different.values(), _oracle(sources, [trial.task for trial in trials])]
+    table = _by_identity(out)
+    asked = [
+        (trial, entrant, _question(trial, entrant, trained_on, episodes)) for trial in trials for entrant in entrants
+    ]
+    missing = [each for each in asked if _identity(each[2]) not in table]
+    for trial, entrant, question in track(missing, "testing", console=console, disable=not console.is_terminal):
+        table[_identity(question)] = row = question | _answer(trial, entrant, episodes)
+        if out is not None:
+            together = _by_identity(out) | {_identity(row): row}  # another process may have added some
+            write_table(out, list(together.values()))
+        if not console.is_terminal:
+            said = row["reason"] or f"{100 * float(row['success_once']):.1f} % of {episodes} episodes"
+            print(f"{entrant.about['network']} ({entrant.about['policy']}) on {trial.task.name}: {said}", flush=True)
+    return [table[_identity(question)] for _, _, question in asked]
+
+
+def show(rows: Sequence[Row], title: str) -> Table:
+    """A line a task, a column an architecture and recipe, the oracle last."""
+    table = Table("task", title=title, caption=CAPTION)
+    columns = grouped(rows, "network", "recipe")
+    for (network, recipe), mine in columns.items():
+        seeds = "" if network == ORACLE else f"seeds: {len({row['sha256'] for row in mine})}"
+        table.add_column("\n".join(line for line in (network, recipe, seeds) if line), justify="right")
+    for (task, layout, role), here in grouped(rows, "task", "layout", "role").items():
+        remarks = (" (trained on)" if role == "train" else "") + (" (wide)" if layout == "wide" else "")
+        cells = grouped(here, "network", "recipe")
+        table.add_row(task + remarks, *(_cell(cells[column]) for column in columns))
+    return table
+
+
+def findings(rows: Sequence[Row]) -> Iterator[str]:
+    """What the table does not show: who cannot play what, and the architectures over all test tasks together."""
+    for network, task, reason in grouped([row for row in rows if row["reason"]], "network", "task", "reason"):
+        yield f"{network} cannot play {task}: {reason}"
+    tasks, scores = _test_scores(rows)
+    if not tasks:
+        return
+    rng = np.random.default_rng(0)
+    yield f"over {', '.join(tasks)} (bootstrap intervals, seeds drawn within each task):"
+    for name, ours in scores.items():
+        yield f"  {name}: interquartile mean {interquartile_mean(ours, rng)}"
+    for (name, ours), (other, theirs) in combinations(scores.items(), 2):
+        yield f"  {name} better than {other}: in {probability_of_improvement(ours, theirs, rng)} of all pairs of seeds"
+
+
+def _test_scores(rows: Sequence[Row]) -> tuple[list[str], dict[str, list[Array]]]:
+    """The test tasks of the paper's layout that all architectures can play, and the success of their seeds there."""
+    counted = [row for row in rows if (row["role"], row["layout"]) == ("test", "paper") and row["network"] != ORACLE]
+    unable = {row["task"] for row in counted if row["reason"]}
+    by_task = grouped([row for row in counted if row["task"] not in unable], "task")
+    scores: dict[str, list[Array]] = {}
+    for here in by_task.values():
+        for (network, recipe), mine in grouped(here, "network", "recipe").items():
+            scores.setdefault(f"{network} {recipe}".strip(), []).append(_successes(mine))
+    return [task for (task,) in by_task], scores
+
+
+def _cell(rows: Sequence[Row]) -> str:
+    played = [row for row in rows if not row["reason"]]
+    if not played:
+        return "-"
+    if len(played) == 1:
+        value, low, high = (100 * float(played[0][name]) for name in ("success_once", "low", "high"))
+        return f"{value:.1f} ({low:.0f} to {high:.0f})"
+    rate = mean_over_seeds(_successes(played))
+    return f"{100 * rate.value:.1f} ± {100 * (rate.high - rate.value):.1f}"
+
+
+def _successes(rows: Sequence[Row]) -> Array:
+    return np.array([float(row["success_once"]) for row in rows])
+
+
+def _what_all_know(policies: Mapping[Path, LearnedPolicy]) -> tuple[str, dict[str, Any]]:
+    """The task and the physics that all were trained on."""
+    known = {(policy.task, tuple(sorted(policy.physics.items()))): path for path, policy in policies.items()}
+    if len(known) > 1:
+        (first, path), (second, other), *_ = known.items()
+        raise UserError(f"{path} was trained on {_words(*first)}, {other} on {_words(*second)}: compare like with like")
+    ((task, physics),) = known
+    return task, dict(physics)
+
+
+def _words(task: str, physics: tuple[tuple[str, bool], ...]) -> str:
+    """
+    >>> _words("3-Push", (("collisions", True), ("gripper", False)))
+    '3-Push (collisions on, gripper off)'
+    """
+    options = ", ".join(f"{name} {'on' if there else 'off'}" for name, there in physics)
+    return f"{task} ({options})"
+
+
+def identify(path: Path) -> Row:
+    """The columns WHO of a policy, from its file, or where that does not say, from its run's folder."""
+    file = policy_file(path, "best")
+    config: dict[str, Any] = (Run(file.parent).config() or {}).get("config", {})
+    about = {"recipe": "", "seed": ""} | config | read_policy(file)[1]
+    network, places = about["network"]["kind"], about["network"]["max_entities"]
+    who = (
+        network if places is None else f"{network}-{places}",  # an MLP with more places is another network
+        about["recipe"],
+        str(about["seed"]),
+        f"{file.parent.name}/{file.name}" if config else file.name,
+        _digest(file.read_bytes()),
+    )
+    return dict(zip(WHO, who, strict=True))
+
+
+def _learned(path: Path, policy: Policy) -> Entrant:
+    return Entrant(identify(path), lambda _: policy)
+
+
+def _oracle(sources: Mapping[str, str], tasks: Sequence[Task]) -> Entrant:
+    """The oracle, after making sure that it has all that the tasks need."""
+    for task in tasks:
+        make_oracle(1, task, sources)
+    used = {name: sources[name] for name in SUBTASKS if any(name in subtasks(task) for task in tasks)}
+    scripted = [source == SCRIPTED for source in used.values()]
+    recipe = SCRIPTED if all(scripted) else "partly scripted" if any(scripted) else "trained"
+    files = {name: policy_file(Path(source), "best") for name, source in used.items() if source != SCRIPTED}
+    digests = used | {name: _digest(file.read_bytes()) for name, file in files.items()}
+    who = (ORACLE, recipe, "", _equations(used), _digest(_equations(digests).encode()))
+    return Entrant(dict(zip(WHO, who, strict=True)), lambda env: make_oracle(env.num_envs, env.task, sources))
+
+
+def _equations(pairs: Mapping[str, str]) -> str:
+    return " ".join(f"{name}={value}" for name, value in pairs.items())
+
+
+def _question(trial: Trial, entrant: Entrant, trained_on: str, episodes: int) -> Row:
+    task = trial.task
+    flags = (str(task.collisions), str(task.gripper))
+    where = (trained_on, task.name, task.layout, str(task.entities), trial.role, *flags, str(episodes))
+    return entrant.about | dict(zip(WHERE, where, strict=True))
+
+
+def _answer(trial: Trial, entrant: Entrant, episodes: int) -> Row:
+    """How the test episodes went, the same ones for everybody; or why this policy cannot play them."""
+    env = FetchEnv(trial.task, min(episodes, 100))
+    try:
+        outcome = play_episodes(env, entrant.policy_for(env), episodes, stream_seed(0, TEST))
+    except UserError as error:
+        return dict.fromkeys(HOW_WELL, "") | {"reason": str(error)}
+    rate = success_rate(int(outcome.success_once.sum()), episodes)
+    numbers = (*rate, float(outcome.success_end.mean()), float(outcome.solved.mean()))
+    return dict(zip(HOW_WELL, (*(str(round(number, 4)) for number in numbers), ""), strict=True))
+
+
+def _by_identity(out: Path | None) -> dict[tuple[str, ...], Row]:
+    return {_identity(row): row for row in read_table(out, FIELDS)}
+
+
+def _identity(row: Row) -> tuple[str, ...]:
+    return tuple(row[name] for name in IDENTITY)
+
+
+def _digest(data: bytes) -> str:
+    """Enough of the SHA-256 to tell policies apart."""
+    return hashlib.sha256(data).hexdigest()[:12]

@@ -1,0 +1,257 @@
+"""Extrapolation and stitching, as commands: what is played, what is written, and that it goes on where it stopped."""
+
+import csv
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from efmdp import zero_shot
+from efmdp.cli import main
+from efmdp.stats import success_rate
+from efmdp.tables import Row
+from efmdp.tasks import FAMILIES, STITCHED, parse_task
+from efmdp.zero_shot import FIELDS, extrapolation, findings, show, stitching
+
+Efmdp = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def efmdp(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Efmdp:
+    """A command in this process: its exit code, output and errors."""
+
+    def run(*arguments: str | Path) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["efmdp", *map(str, arguments)])
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as end:
+            main()
+        said = capsys.readouterr()
+        return int(end.value.code or 0), said.out, said.err
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory, write_run: Callable[..., Path]) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("runs")
+    return {
+        "sets 0": write_run(folder / "sets-0", "2-Switch", seed=0),
+        "sets 1": write_run(folder / "sets-1", "2-Switch", seed=1),
+        "mlp": write_run(folder / "mlp", "2-Switch", "mlp", seed=3, places=4),
+        "stitch": write_run(folder / "stitch", "2-Push|Stack", "self-attention"),
+        "push": write_run(folder / "push", "1-Push"),
+    }
+
+
+def read(path: Path) -> list[Row]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_extrapolation(efmdp: Efmdp, runs: dict[str, Path], tmp_path: Path) -> None:
+    out = tmp_path / "deep" / "table.csv"
+    bare = runs["sets 1"] / "policy-best.safetensors"
+    command = ("evaluate", "extrapolation", runs["sets 0"], bare, runs["mlp"], "--episodes", "3", "--out", out)
+    code, said, _ = efmdp(*command)
+    assert code == 0
+    rows = read(out)
+    assert tuple(rows[0]) == FIELDS
+    assert [(row["task"], row["network"], row["seed"]) for row in rows] == [
+        (f"{n}-Switch", *who)
+        for n in range(1, 7)
+        for who in (("deep-set", "0"), ("deep-set", "1"), ("mlp-4", "3"), ("oracle", ""))
+    ]
+    for row in rows:
+        assert row["role"] == ("train" if row["task"] == "2-Switch" else "test")
+        assert (row["trained_on"], row["layout"], row["collisions"], row["gripper"]) == (
+            *("2-Switch", "paper"),
+            *("False", "False"),
+        )
+        assert row["entities"] == row["task"][0]
+        assert len(row["sha256"]) == 12
+        if row["network"] == "mlp-4" and int(row["entities"]) > 4:
+            assert row["success_once"] == row["success_end"] == ""
+            assert row["reason"] == f"{row['entities']} entities: this MLP was made for at most 4"
+        else:
+            assert row["reason"] == ""
+            rate = success_rate(round(3 * float(row["success_once"])), 3)
+            assert [float(row[name]) for name in ("success_once", "low", "high")] == [round(x, 4) for x in rate]
+            assert float(row["success_end"]) <= float(row["success_once"])
+    assert all(row["recipe"] == ("scripted" if row["network"] == "oracle" else "fast") for row in rows)
+    assert {row["success_once"] for row in rows if row["network"] == "oracle"} == {"1.0"}
+    assert "2-Switch (trained on)" in said
+    assert "mlp-4 cannot play 6-Switch: 6 entities: this MLP was made for at most 4" in said
+    assert "over 1-Switch, 3-Switch, 4-Switch (bootstrap" in said
+
+
+def test_what_the_table_holds_is_not_played_again(
+    efmdp: Efmdp, runs: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def answer(trial: zero_shot.Trial, entrant: zero_shot.Entrant, episodes: int) -> Row:
+        played.append((trial.task.name, entrant.about["network"], entrant.about["seed"]))
+        if len(played) == stop_after:
+            raise KeyboardInterrupt
+        return dict(zip(zero_shot.HOW_WELL, ("0.5", "0.1", "0.9", "0.5", "0.5", ""), strict=True))
+
+    played: list[tuple[str, str, str]] = []
+    stop_after = 6
+    monkeypatch.setattr(zero_shot, "_answer", answer)
+    out = tmp_path / "table.csv"
+
+    def extrapolate(*arguments: str | Path) -> int:
+        played.clear()
+        return efmdp("evaluate", "extrapolation", *arguments, "--out", out)[0]
+
+    assert extrapolate(runs["sets 0"]) == 130  # stopped in the middle
+    assert len(read(out)) == 5
+    stop_after = 100
+    assert extrapolate(runs["sets 0"]) == 0
+    assert len(played) == 12 - 5
+    once = out.read_bytes()
+    assert extrapolate(runs["sets 0"]) == 0
+    assert played == []
+    assert out.read_bytes() == once
+    assert extrapolate(runs["sets 0"], runs["sets 1"], runs["sets 1"] / "policy-best.safetensors") == 0
+    assert played == [(f"{n}-Switch", "deep-set", "1") for n in range(1, 7)]  # once, although it is named twice
+    assert out.read_bytes().startswith(once)
+    assert extrapolate(runs["sets 0"], "--episodes", "7") == 0
+    assert len(played) == 12
+    assert len({zero_shot._identity(row) for row in read(out)}) == len(read(out)) == 12 + 6 + 12
+    assert extrapolate(runs["sets 0"], "--wide") == 0
+    assert played == [
+        (f"{n}-Switch", who, "0" * (who != "oracle")) for n in range(7, 11) for who in ("deep-set", "oracle")
+    ]
+    assert [row["layout"] for row in read(out)[-8:]] == ["wide"] * 8
+    assert not list(tmp_path.glob("*.tmp"))
+
+
+def test_stitching_with_the_physics_of_stacking(efmdp: Efmdp, runs: dict[str, Path], tmp_path: Path) -> None:
+    out = tmp_path / "table.csv"
+    oracle = ("--oracle", f"push={runs['push']}", "stack=scripted")
+    code, said, errors = efmdp("evaluate", "stitching", runs["stitch"], "--episodes", "2", "--out", out, *oracle)
+    assert code == 0, errors
+    rows = read(out)
+    assert [(row["task"], row["role"], row["network"]) for row in rows] == [
+        (task, role, network)
+        for task, role in (("2-Push", "train"), ("Stack", "train"), ("Push+Stack", "test"))
+        for network in ("self-attention", "oracle")
+    ]
+    assert {(row["collisions"], row["gripper"]) for row in rows} == {("True", "True")}
+    assert {row["recipe"] for row in rows if row["network"] == "oracle"} == {"partly scripted"}
+    assert {row["policy"] for row in rows if row["network"] == "oracle"} == {f"push={runs['push']} stack=scripted"}
+    assert "Push+Stack" in said
+    assert str(out) in said.replace("\n", "")
+
+
+def test_every_family_and_mixture_has_its_trials() -> None:
+    for family in FAMILIES:
+        for trained_on in family.members:
+            trials = extrapolation(trained_on, {}, wide=True)
+            assert [trial.task.name for trial in trials] == [*family.members, *family.wide]
+            assert [trial.task.name for trial in trials if trial.role == "train"] == [trained_on]
+            assert [trial.task.entities for trial in trials if trial.task.layout == "wide"][-1] == 10
+            assert trials[: len(family.members)] == extrapolation(trained_on, {}, wide=False)
+    for mixture, test in STITCHED.items():
+        *train, last = stitching(mixture, {"collisions": "Stack" in mixture, "gripper": "Stack" in mixture})
+        assert [trial.task.name for trial in train] == mixture.split("|")
+        assert (last.task, last.role) == (parse_task(test), "test")
+        assert {trial.task.gripper for trial in train} == {last.task.gripper}
+    assert extrapolation("3-Push", {"collisions": True, "gripper": False}, wide=False)[5].task.collisions
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("extrapolation",), "no run is named: name at least one"),
+        (("extrapolation", "absent"), "there is no policy at absent"),
+        (("extrapolation", "sets 0", "--episodes", "0"), "--episodes is 0: play at least one"),
+        (("extrapolation", "sets 0", "push"), "push on 1-Push (collisions off, gripper off): compare like"),
+        (("extrapolation", "stitch"), "2-Push|Stack has no family to extrapolate to: name runs trained on one of"),
+        (("stitching", "sets 0"), "2-Switch has no skills to stitch: name runs trained on 2-Switch|2-Push or 2-Push|"),
+        (("extrapolation", "sets 0", "--oracle", "push=scripted"), "in 1-Switch the oracle must switch"),
+        (("extrapolation", "sets 0", "--oracle", "pull=scripted"), "unknown subtask 'pull'"),
+        (("extrapolation", "sets 0", "--oracle", "switch=push"), "was trained on 1-Push, not to switch"),
+        (("extrapolation", "sets 0", "--out", "other.csv"), "other.csv holds a table with other columns"),
+        (("timing", "absent"), "there is no policy at absent"),
+    ],
+)
+def test_what_the_user_can_mend_is_one_line_and_exit_code_2(
+    arguments: tuple[str, ...],
+    said: str,
+    efmdp: Efmdp,
+    runs: dict[str, Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "other.csv").write_text("task,network\n3-Push,mlp\n")
+    words = [str(runs.get(word, word)).replace("switch=push", f"switch={runs['push']}") for word in arguments]
+    code, _, errors = efmdp("evaluate", *words)
+    assert code == 2
+    assert said in errors
+    assert len(errors.strip().splitlines()) == 1
+
+
+def test_evaluate_still_takes_a_run(
+    efmdp: Efmdp, runs: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code, said, _ = efmdp("evaluate", runs["sets 0"], "--episodes", "2")
+    assert code == 0
+    assert "success once" in said
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "extrapolation").symlink_to(runs["sets 0"])
+    assert "success once" in efmdp("evaluate", "./extrapolation", "--episodes", "2")[1]
+    assert "extrapolation --help" in efmdp("evaluate", "--help")[1]
+    for study in ("extrapolation", "stitching", "timing"):
+        assert f"efmdp evaluate {study}" in efmdp("evaluate", study, "--help")[1]
+
+
+def made_up(
+    network: str, seed: int, task: str, success: float | None, role: str = "test", layout: str = "paper"
+) -> Row:
+    reason = "" if success is not None else "too many entities"
+    numbers = ("", "", "") if success is None else map(str, (success, success - 0.1, success + 0.1))
+    known = dict(zip(("success_once", "low", "high"), numbers, strict=True))
+    return dict.fromkeys(FIELDS, "") | known | {
+        "network": network,
+        "recipe": "fast",
+        "sha256": f"{network} {seed}",
+        "task": task,
+        "layout": layout,
+        "role": role,
+        "reason": reason,
+    }  # fmt: skip
+
+
+ROWS = [
+    *(made_up("sets", seed, "3-Push", 1.0, role="train") for seed in range(3)),
+    made_up("mlp", 0, "3-Push", 0.5, role="train"),
+    *(made_up("sets", seed, "4-Push", success) for seed, success in enumerate((0.8, 0.9, 1.0))),
+    made_up("mlp", 0, "4-Push", 0.85),
+    *(made_up("sets", seed, "5-Push", 0.6) for seed in range(3)),
+    made_up("mlp", 0, "5-Push", None),
+    *(made_up("sets", seed, "7-Push", 0.0, layout="wide") for seed in range(3)),
+    made_up("mlp", 0, "7-Push", None, layout="wide"),
+]
+
+
+def test_the_table_has_means_over_seeds_and_single_seeds_with_their_own_interval() -> None:
+    table = show(ROWS, "made up")
+    tasks, sets, mlp = ([str(cell) for cell in column.cells] for column in table.columns)
+    assert tasks == ["3-Push (trained on)", "4-Push", "5-Push", "7-Push (wide)"]
+    assert sets == ["100.0 ± 0.0", "90.0 ± 24.8", "60.0 ± 0.0", "0.0 ± 0.0"]
+    assert mlp == ["50.0 (40 to 60)", "85.0 (75 to 95)", "-", "-"]
+    assert [str(column.header) for column in table.columns][1:] == ["sets\nfast\nseeds: 3", "mlp\nfast\nseeds: 1"]
+
+
+def test_findings_compare_on_what_all_can_play() -> None:
+    """On 4-Push, for the MLP cannot play 5-Push, 3-Push is no test, and the wide layout is another shift."""
+    assert list(findings(ROWS)) == [
+        "mlp cannot play 5-Push: too many entities",
+        "mlp cannot play 7-Push: too many entities",
+        "over 4-Push (bootstrap intervals, seeds drawn within each task):",
+        "  sets fast: interquartile mean 90.0 % (80.0 to 100.0)",
+        "  mlp fast: interquartile mean 85.0 %",
+        "  sets fast better than mlp fast: in 66.7 % of all pairs of seeds",
+    ]
