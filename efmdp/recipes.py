@@ -126,7 +126,7 @@ PAPER_TABLE: dict[str, tuple[Literal["sparse", "dense"], int, dict[Decay, tuple[
 PAPER_DECAY_TO = 0.01
 
 # Epochs on the task itself that the fast recipe needs, where they were measured: docs/fast-recipe.md.
-FAST_EPOCHS = {"1-Push": 10, "2-Push": 10, "3-Push": 15, "1-Switch": 5, "2-Switch": 5, "3-Switch": 5}
+FAST_EPOCHS = {"1-Push": 10, "2-Push": 10, "3-Push": 15, "1-Switch": 4, "2-Switch": 4, "3-Switch": 4}
 
 
 def make_network(kind: Kind, task: str, max_entities: int | None) -> NetworkConfig:
