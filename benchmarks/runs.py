@@ -24,6 +24,7 @@ from efmdp.domains import make_env
 from efmdp.evaluate import TEST, load_policy, play_episodes, stream_seed
 from efmdp.runs import CLOCK, Run, minutes, read_rows
 from efmdp.stats import success_rate
+from efmdp.tasks import file_name
 
 KEY = ("task", "network", "recipe", "seed", "threads")
 Row = dict[str, Any]
@@ -140,7 +141,7 @@ def main() -> None:
     policies = args.out.parent / "policies"
     policies.mkdir(exist_ok=True)
     for path, row in zip(args.runs, outcomes, strict=True):
-        name = "-".join(str(row[part]) for part in ("task", "network", "recipe", "seed")).replace("|", "-or-")
+        name = file_name("-".join(str(row[part]) for part in ("task", "network", "recipe", "seed")))
         shutil.copy(path / "policy-last.safetensors", policies / f"{name}.safetensors")
     table = Table(*outcomes[0])
     for row in outcomes:

@@ -98,7 +98,7 @@ class Limit:
             env.reset(seed=seed)
             starts.append(env._save())
         self.starts = itertools.cycle(starts)
-        (simulations,) = env._members
+        (simulations,) = env._tables
         self.batch, self.substeps = simulations.batch, simulations.scene.substeps
         self.hand, self.hand_target = simulations.hand, simulations.hand_target
         self.begin()

@@ -1,13 +1,13 @@
 """Behaviour cloning: an actor that learns to do what was demonstrated."""
 
-import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from efmdp.ddpg import NonFinite, Normaliser, from_named_tensors, gradient_size, named_tensors
+from efmdp.ddpg import Normaliser, finite_numbers, from_named_tensors, gradient_size, named_tensors
 from efmdp.entities import Array, EntityDims, EntityObs
 from efmdp.networks import NetworkConfig, make_actor
 
@@ -18,14 +18,14 @@ class BCConfig:
 
     task: str
     network: NetworkConfig
+    options: dict[str, Any]
+    """of the environment in which the task was demonstrated"""
     demos: str
     """SHA-256 of the demonstrations: those that are used, successful or not"""
     demos_used: int
     """so many of them, before those that failed are dropped"""
     learning_rate: float
     """of Adam"""
-    collisions: bool
-    gripper: bool
     seed: int = 0
     epochs: int = 12
     rounds_per_epoch: int = 50
@@ -35,6 +35,11 @@ class BCConfig:
     selection_episodes: int = 100
     threads: int = 2
     recipe: str = "bc"
+
+
+def from_json(stored: dict[str, Any]) -> BCConfig:
+    """The inverse of `dataclasses.asdict`, for a run's config.json."""
+    return BCConfig(**{**stored, "network": NetworkConfig(**stored["network"])})
 
 
 class BC:
@@ -82,11 +87,7 @@ class BC:
         gradient = gradient_size(self._weights)
         self.optimiser.step()
         self.updates += 1
-        numbers = {"loss": loss.item(), "gradient": gradient.item()}
-        for name, number in numbers.items():
-            if not math.isfinite(number):
-                raise NonFinite(f"{name} became {number} in update {self.updates}")
-        return numbers
+        return finite_numbers({"loss": loss, "gradient": gradient}, self.updates)
 
     def tensors(self) -> dict[str, Tensor]:
         """Everything that learns, by name."""

@@ -27,7 +27,7 @@ from efmdp.render import Picture, has_screen
 from efmdp.rollout import Policy, run_episodes
 from efmdp.scene import Profile
 from efmdp.scripted import Scripted
-from efmdp.tasks import GRAMMAR, PAPER_TASKS, Layout, RewardKind, gym_id, parse_task
+from efmdp.tasks import GRAMMAR, PAPER_TASKS, Layout, RewardKind, file_name, gym_id, parse_task
 from efmdp.video import film_episodes
 
 if TYPE_CHECKING:
@@ -89,8 +89,7 @@ def check_command(
     """
     if num_envs < 1:
         raise UserError(f"--num-envs is {num_envs}: at least one environment is needed")
-    if seed < 0:
-        raise UserError(f"--seed {seed} is negative: choose 0 or more")
+    _check_seed(seed)
     if ":" in task:
         results = check(_user_factory(task), num_envs=num_envs, seed=seed)
     elif isinstance(options.make(task), FetchEnv):
@@ -135,7 +134,7 @@ def watch_command(
     else:
         policy, task, title = Scripted(1), what, what
     env = options.make_fetch(task)
-    path = out or Path("runs") / "watch" / f"{title.replace('|', '-or-')}.mp4"
+    path = out or Path("runs") / "watch" / f"{file_name(title)}.mp4"
     frames, outcomes = film_episodes(env, policy, episodes, seed, path, width, height)
     solved = sum(int(outcome.success_once[0]) for outcome in outcomes)
     say(f"{path}: {frames} frames, {solved} of {episodes} episodes of {task} solved")
@@ -232,9 +231,13 @@ def train_command(
     """Train a policy, or go on with a run."""
     if how.minutes is not None:
         _check_minutes(how.minutes)
-    if not isinstance(how, TrainResume) and how.threads < 1:
-        raise UserError(f"--threads is {how.threads}: choose 1 or more")
-    config, out, train = _resumed(how) if isinstance(how, TrainResume) else _begun(how)
+    if how.epochs is not None and how.epochs < 1:
+        raise UserError(f"--epochs is {how.epochs}: choose 1 or more")
+    if not isinstance(how, TrainResume):
+        _check_seed(how.seed)
+        if how.threads < 1:
+            raise UserError(f"--threads is {how.threads}: choose 1 or more")
+    config, out, train = _training(how)
     with training_bar(config, how.epochs, how.minutes) as show:
         done = train(epochs=how.epochs, device=_device(how.device), report=show, warn=warn, minutes=how.minutes)
     if done:
@@ -248,17 +251,20 @@ def train_command(
 Training: TypeAlias = "tuple[TrainConfig | BCConfig, Path, Callable[..., bool]]"  # what, where, and what does it
 
 
-def _begun(how: TrainDDPG | TrainBC) -> Training:
-    from efmdp.demos import Demos  # torch takes seconds to import
-    from efmdp.recipes import fast, make_network, paper
-    from efmdp.train import cloning, train_bc, train_ddpg
+def _training(how: TrainDDPG | TrainBC | TrainResume) -> Training:
+    match how:
+        case TrainDDPG():
+            return _ddpg(how)
+        case TrainBC():
+            return _bc(how)
+        case TrainResume():
+            return _resumed(how)
 
-    if isinstance(how, TrainBC):
-        demos = Demos(how.demos)
-        network = make_network(how.network, demos.about["task"], how.max_entities)
-        cloned = replace(cloning(demos, network, how.demos_used, how.seed), threads=how.threads)
-        out = how.out or _run_folder(cloned.task, how.network, f"bc-{cloned.demos_used}", how.seed)
-        return cloned, out, partial(train_bc, cloned, demos, out)
+
+def _ddpg(how: TrainDDPG) -> Training:
+    from efmdp.recipes import fast, make_network, paper  # torch takes seconds to import
+    from efmdp.train import train_ddpg
+
     network = make_network(how.network, how.task, how.max_entities)
     if how.recipe == "paper":
         config = paper(how.task, network, how.seed, how.decay)
@@ -269,11 +275,21 @@ def _begun(how: TrainDDPG | TrainBC) -> Training:
     return config, out, partial(train_ddpg, config, out)
 
 
+def _bc(how: TrainBC) -> Training:
+    from efmdp.demos import Demos  # torch takes seconds to import
+    from efmdp.recipes import make_network
+    from efmdp.train import cloning, train_bc
+
+    demos = Demos(how.demos)
+    network = make_network(how.network, demos.about["task"], how.max_entities)
+    config = replace(cloning(demos, network, how.demos_used, how.seed), threads=how.threads)
+    out = how.out or _run_folder(config.task, how.network, f"bc-{config.demos_used}", how.seed)
+    return config, out, partial(train_bc, config, demos, out)
+
+
 def _resumed(how: TrainResume) -> Training:
-    from efmdp.bc import BCConfig  # torch takes seconds to import
+    from efmdp import bc, recipes  # torch takes seconds to import
     from efmdp.demos import Demos
-    from efmdp.networks import NetworkConfig
-    from efmdp.recipes import from_json
     from efmdp.runs import Run
     from efmdp.train import train_bc, train_ddpg
 
@@ -281,15 +297,24 @@ def _resumed(how: TrainResume) -> Training:
     stored = Run(out).config() if out.is_dir() else None
     if stored is None:
         raise UserError(f"there is no run at {out}: begin one with efmdp train ddpg --out {out}")
-    if stored["method"] == "bc":
-        cloned = BCConfig(**{**stored["config"], "network": NetworkConfig(**stored["config"]["network"])})
-        return cloned, out, partial(train_bc, cloned, Demos(Path(stored["demos"])), out)
-    config = from_json(stored["config"])
-    return config, out, partial(train_ddpg, config, out)
+    if stored.get("method") != "bc":
+        config = recipes.from_json(stored["config"])
+        return config, out, partial(train_ddpg, config, out)
+    demos = Path(stored["demos"])
+    if not demos.exists():
+        again = f"efmdp train bc --demos THEM --out {out}"
+        raise UserError(f"the demonstrations of {out} are no longer at {demos}: {again}, with its options, goes on")
+    cloned = bc.from_json(stored["config"])
+    return cloned, out, partial(train_bc, cloned, Demos(demos), out)
 
 
 def _run_folder(task: str, network: str, recipe: str, seed: int) -> Path:
-    return Path("runs") / f"{task}-{network}-{recipe}-{seed}".replace("|", "-or-")
+    return Path("runs") / file_name(f"{task}-{network}-{recipe}-{seed}")
+
+
+def _check_seed(seed: int) -> None:
+    if seed < 0:
+        raise UserError(f"--seed {seed} is negative: choose 0 or more")
 
 
 def _check_minutes(minutes: float) -> None:
@@ -372,8 +397,9 @@ def stitching_command(
 ) -> int:
     """Policies trained on 2-Switch|2-Push, or on 2-Push|Stack, on what needs both skills, the oracle beside.
 
-    Of a run it is the policy that was best on the selection seeds. All play the same test episodes: of the tasks that
-    they were trained on, and of 2-Switch+2-Push or Push+Stack, which they never saw.
+    Or on 2-Switch&2-Push or 2-Push&Stack. Of a run it is the policy that was best on the selection seeds. All play the
+    same test episodes: of the tasks that they were trained on, and of 2-Switch+2-Push or Push+Stack, which they never
+    saw.
 
     Args:
         runs: folders of runs or policy files, of any networks and seeds, all trained on the same mixture.
@@ -438,8 +464,7 @@ def collect_command(
     """
     if episodes < 1:
         raise UserError(f"--episodes is {episodes}: collect at least one")
-    if seed < 0:
-        raise UserError(f"--seed {seed} is negative: choose 0 or more")
+    _check_seed(seed)
     from efmdp.demos import Demos, collect  # torch takes seconds to import
     from efmdp.stats import success_rate
 
@@ -507,7 +532,7 @@ def tasks_command() -> int:
         table.add_column(heading)
     for name in PAPER_TASKS:
         task = parse_task(name)
-        steps = " or ".join(str(scene.horizon) for scene in task.scenes)
+        steps = " or ".join(map(str, dict.fromkeys(task.horizons)))
         table.add_row(name, str(task.entities), steps, gym_id(name))
     console.print(table)
     return 0

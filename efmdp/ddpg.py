@@ -165,11 +165,7 @@ class DDPG:
         if self.updates % self.config.target_every == 0:
             online = self._actor_weights + self._critic_weights
             torch._foreach_lerp_(self._target_weights, online, 1 - self.config.target_keep)
-        numbers = {name: value.item() for name, value in measured.items()}
-        for name, number in numbers.items():
-            if not math.isfinite(number):
-                raise NonFinite(f"{name.replace('_', ' ')} became {number} in update {self.updates}")
-        return numbers
+        return finite_numbers(measured, self.updates)
 
     def _improve_critic(
         self, obs: tuple[Tensor, Tensor, Tensor], batch: Batch, largest_cost: float
@@ -240,6 +236,15 @@ def from_named_tensors(
                 states.setdefault(int(index), {})[key] = tensor
         optimiser = getattr(agent, part)
         optimiser.load_state_dict({**optimiser.state_dict(), "state": states})
+
+
+def finite_numbers(measured: dict[str, Tensor], update: int) -> dict[str, float]:
+    """What an update measured; `NonFinite` if something of it went wrong."""
+    numbers = {name: value.item() for name, value in measured.items()}
+    for name, number in numbers.items():
+        if not math.isfinite(number):
+            raise NonFinite(f"{name.replace('_', ' ')} became {number} in update {update}")
+    return numbers
 
 
 def gradient_size(weights: list[Tensor]) -> Tensor:

@@ -5,7 +5,7 @@ import numpy as np
 from mujoco.batch import Batch, SimulationError
 
 from efmdp.entities import OBJECTIVES, Array, EntityDims, EntityEnv, EntityObs
-from efmdp.layout import sample_layouts
+from efmdp.layout import Layouts, sample_layouts
 from efmdp.scene import GRIPPER_QUATERNION, SWITCH_RANGE, TABLE_TOP, Profile, SceneModel, build_scene
 from efmdp.tasks import Task
 
@@ -23,7 +23,7 @@ _NOTHING = int(mujoco.mjtStage.mjSTAGE_NONE)
 
 
 class FetchEnv(EntityEnv):
-    """`FetchEnv(parse_task("3-Push"), num_envs=16)`. A mixture holds one batch of simulations per member."""
+    """`FetchEnv(parse_task("3-Push"), num_envs=16)`. A mixture holds one batch of simulations per table."""
 
     def __init__(
         self, task: Task, num_envs: int = 1, profile: Profile = "fast", seed: int = 0, num_threads: int = 0
@@ -31,16 +31,17 @@ class FetchEnv(EntityEnv):
         super().__init__(num_envs, task.entities, FETCH_DIMS, OBJECTIVES[task.reward], seed)
         self.task = task
         self.profile = profile
-        self._members = [
+        self._tables = [
             _Simulations(
-                build_scene(scene, collisions=task.collisions, gripper=task.gripper, profile=profile),
+                build_scene(table, collisions=task.collisions, gripper=task.gripper, profile=profile),
                 num_envs,
                 num_threads,
                 task.gripper,
             )
-            for scene in task.scenes
+            for table in task.tables
         ]
-        self._member_horizons = np.array([scene.horizon for scene in task.scenes])
+        self._table_of_member = np.array([task.tables.index(task.table(scene)) for scene in task.scenes])
+        self._member_horizons = np.array(task.horizons)
         self.member = np.zeros(num_envs, np.int64)  # which scene of a mixture each slot plays
         self._goals = np.zeros((num_envs, task.entities, FETCH_DIMS.goal), np.float32)
         self.reset()
@@ -69,11 +70,11 @@ class FetchEnv(EntityEnv):
         return entities[..., POSITION]
 
     def observe(self) -> EntityObs:
-        agent, entities = self._members[0].observe()
-        for m, simulations in enumerate(self._members[1:], start=1):
-            mine = self.member == m
-            member_agent, member_entities = simulations.observe()
-            agent[mine], entities[mine] = member_agent[mine], member_entities[mine]
+        agent, entities = self._tables[0].observe()
+        for t, simulations in enumerate(self._tables[1:], start=1):
+            mine = self._table == t
+            table_agent, table_entities = simulations.observe()
+            agent[mine], entities[mine] = table_agent[mine], table_entities[mine]
         return EntityObs(agent, entities, self._goals.copy())
 
     def exchangeable(self) -> Array:
@@ -86,20 +87,20 @@ class FetchEnv(EntityEnv):
             simulations.permute(slots, order[slots])
 
     def simulation(self, slot: int) -> tuple[SceneModel, mujoco.MjData]:
-        """The scene that a slot plays and a copy of its data, to render or to look into."""
-        simulations = self._members[self.member[slot]]
+        """The table that a slot plays on and a copy of its data, to render or to look into."""
+        simulations = self._tables[self._table[slot]]
         return simulations.scene, simulations.batch.get_data(slot)
 
     def _begin(self, ids: Array) -> None:
         scenes = self.task.scenes
         if len(scenes) > 1:
             self.member[ids] = [self.rngs[i].integers(len(scenes)) for i in ids]
-        for m, simulations in enumerate(self._members):
+        for m, scene in enumerate(scenes):
             mine = ids[self.member[ids] == m]
             if mine.size:
-                layouts = sample_layouts(self.task, scenes[m], [self.rngs[i] for i in mine])
+                layouts = sample_layouts(self.task, scene, [self.rngs[i] for i in mine])
                 self._goals[mine] = layouts.goals
-                simulations.begin(mine, layouts.starts)
+                self._tables[self._table_of_member[m]].begin(mine, layouts)
 
     def _advance(self, actions: Array) -> Array:
         failed = np.zeros(self.num_envs, bool)
@@ -108,25 +109,30 @@ class FetchEnv(EntityEnv):
         return failed
 
     def _playing(self) -> list[tuple["_Simulations", Array | slice]]:
-        """The members in play with their slots; all of them as a slice, so that reading them copies nothing."""
-        if len(self._members) == 1:
-            return [(self._members[0], slice(None))]
-        slots = [np.flatnonzero(self.member == m) for m in range(len(self._members))]
-        return [(simulations, s) for simulations, s in zip(self._members, slots, strict=True) if s.size]
+        """The tables in play with their slots; all of them as a slice, so that reading them copies nothing."""
+        if len(self._tables) == 1:
+            return [(self._tables[0], slice(None))]
+        slots = [np.flatnonzero(self._table == t) for t in range(len(self._tables))]
+        return [(simulations, s) for simulations, s in zip(self._tables, slots, strict=True) if s.size]
+
+    @property
+    def _table(self) -> Array:
+        """Which table each slot plays on."""
+        return self._table_of_member[self.member]
 
     def _save(self) -> dict[str, Array]:
-        rows = {f"state{m}": simulations.batch.state.copy() for m, simulations in enumerate(self._members)}
+        rows = {f"state{t}": simulations.batch.state.copy() for t, simulations in enumerate(self._tables)}
         return {"member": self.member.copy(), "goals": self._goals.copy(), **rows}
 
     def _restore(self, saved: dict[str, Array]) -> None:
         self.member = saved["member"].copy()
         self._goals = saved["goals"].copy()
-        for m, simulations in enumerate(self._members):
-            simulations.load(saved[f"state{m}"])
+        for t, simulations in enumerate(self._tables):
+            simulations.load(saved[f"state{t}"])
 
 
 class _Simulations:
-    """All simulations of one scene. `slots` selects some of them: indices, or a slice that means all."""
+    """All simulations of one table. `slots` selects some of them: indices, or a slice that means all."""
 
     def __init__(self, scene: SceneModel, num_envs: int, num_threads: int, gripper: bool) -> None:
         self.scene = scene
@@ -138,6 +144,7 @@ class _Simulations:
         self.cube_rotation = batch.bind("xmat")[:, scene.cube_bodies].reshape(num_envs, -1, 3, 3)  # (B, C, 3, 3)
         self.hand_target = batch.bind("mocap_pos")[:, 0]
         self.switch_bases = batch.bind("mocap_pos")[:, 1:]
+        self.levers = self.qpos[:, scene.switch_qpos]  # (B, switches) angles
         sensors = batch.bind("sensordata")
         self.hand, self.grip, self.grip_velocity = sensors[:, 0:3], sensors[:, 3:6], sensors[:, 6:9]
         self._agent = np.zeros((num_envs, FETCH_DIMS.agent))
@@ -146,9 +153,9 @@ class _Simulations:
         self.warnings = batch.warning[:, :, 1].sum(1)
         batch.reset()
 
-    def begin(self, ids: Array, starts: Array) -> None:
-        """Put the robot at its start and entities, switches first, at starts (n, N, 2)."""
-        scene = self.scene
+    def begin(self, ids: Array, layouts: Layouts) -> None:
+        """Put the robot and the entities at their starts."""
+        scene, starts = self.scene, layouts.starts
         self.batch.reset(ids, stage=_NOTHING)
         self.qpos[ids] = scene.start_qpos
         self.cube_pose[ids, :, :2] = starts[:, scene.scene.switches :]
@@ -156,6 +163,7 @@ class _Simulations:
         self.batch.bind("mocap_quat")[ids, 0] = GRIPPER_QUATERNION
         self.switch_bases[ids, :, :2] = starts[:, : scene.scene.switches]
         self.switch_bases[ids, :, 2] = TABLE_TOP
+        self.levers[ids] = layouts.angles
         self._look(ids)
 
     def advance(self, slots: Array | slice, actions: Array) -> Array:
@@ -192,7 +200,7 @@ class _Simulations:
 
         switches, cubes = self._entities[:, : scene.scene.switches], self._entities[:, scene.scene.switches :]
         if scene.scene.switches:
-            switches[:, :, ANGLE] = self.qpos[:, scene.switch_qpos]
+            switches[:, :, ANGLE] = self.levers
             np.subtract(self.switch_bases, grip, out=switches[:, :, RELATIVE])
             switches[:, :, VELOCITY] = self.switch_bases
         if scene.scene.cubes:
@@ -212,6 +220,7 @@ class _Simulations:
         ids = np.arange(len(self.qpos))[slots]
         among_switches, among_cubes = order[:, :switches], order[:, switches:] - switches
         self.switch_bases[ids] = np.take_along_axis(self.switch_bases[ids], among_switches[:, :, None], 1)
+        self.levers[ids] = np.take_along_axis(self.levers[ids], among_switches, 1)
         self.cube_pose[ids] = np.take_along_axis(self.cube_pose[ids], among_cubes[:, :, None], 1)
         self._look(ids)
 

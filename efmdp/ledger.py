@@ -4,7 +4,7 @@ import importlib.util
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
 from efmdp.entities import EntityEnv
 from efmdp.evaluate import SELECTION, Agent, about_policy, play_episodes, policy_tensors, stream_seed
@@ -28,13 +28,16 @@ class RunConfig(Protocol):
     def selection_episodes(self) -> int: ...
 
 
-class Ledger:
+Config = TypeVar("Config", bound=RunConfig)
+
+
+class Ledger(Generic[Config]):
     """Counters of one run, and the row that ends an epoch. `COUNTERS` are what a checkpoint has of them."""
 
     COUNTERS: tuple[str, ...] = ("epoch", "round", "best", "finished", "success", "success_on")
 
-    def __init__(self, config: RunConfig, run: Run) -> None:
-        self._config, self.run = config, run
+    def __init__(self, config: Config, run: Run) -> None:
+        self.config, self.run = config, run
         self.epoch = self.round = 0
         self.best = -1.0
         self.finished = False
@@ -56,7 +59,7 @@ class Ledger:
 
     def end_epoch(self, agent: Agent, env: EntityEnv, task: str, counts: dict[str, int], may_be_best: bool) -> None:
         """Play the selection episodes, write the row of this epoch, and the policies."""
-        config = self._config
+        config = self.config
         with self.timed("evaluate"):
             outcome = play_episodes(env, agent, config.selection_episodes, stream_seed(config.seed, SELECTION))
         self.success, self.success_on = float(outcome.success_once.mean()), task
@@ -94,9 +97,20 @@ class Ledger:
                 if name not in ("epoch", "task"):
                     board.add_scalar(name, value, self.epoch)
 
+    def standing(self, task: str, speed: str) -> dict[str, Any]:
+        """Where the run is, for whoever follows it."""
+        return {
+            "epoch": self.epoch,
+            "round": self.round,
+            "task": task,
+            "speed": speed,
+            "success": self.success,
+            "success_on": self.success_on,
+        }
+
     @property
     def checkpoint_number(self) -> int:
-        return self.epoch * self._config.rounds_per_epoch + self.round
+        return self.epoch * self.config.rounds_per_epoch + self.round
 
     def counted(self) -> dict[str, Any]:
         """What a checkpoint keeps of all this."""

@@ -108,7 +108,7 @@ class TrainConfig:
 
 
 # The paper's table of environments: reward, epochs, exploration decay (from epoch, until epoch), target keep.
-# Where it is silent (mixtures, stacking), the values of its released code.
+# Where it is silent (mixtures of either kind, stacking), the values of its released code.
 _CONSTANT: dict[Decay, tuple[int, int] | None] = {"fast": None, "slow": None}
 PAPER_TABLE: dict[str, tuple[Literal["sparse", "dense"], int, dict[Decay, tuple[int, int] | None], float]] = {
     "1-Push": ("sparse", 50, _CONSTANT, 0.95),
@@ -120,7 +120,9 @@ PAPER_TABLE: dict[str, tuple[Literal["sparse", "dense"], int, dict[Decay, tuple[
     "1-Switch+1-Push": ("dense", 150, {"fast": (60, 100), "slow": (60, 100)}, 0.99),
     "2-Switch+2-Push": ("dense", 250, {"fast": (75, 150), "slow": (100, 150)}, 0.99),
     "2-Switch|2-Push": ("dense", 250, {"fast": (50, 100), "slow": (100, 175)}, 0.99),
+    "2-Switch&2-Push": ("dense", 250, {"fast": (50, 100), "slow": (100, 175)}, 0.99),
     "2-Push|Stack": ("dense", 250, {"fast": (75, 150), "slow": (75, 150)}, 0.99),
+    "2-Push&Stack": ("dense", 250, {"fast": (75, 150), "slow": (75, 150)}, 0.99),
     "Stack": ("dense", 250, {"fast": (75, 150), "slow": (75, 150)}, 0.99),
 }
 PAPER_DECAY_TO = 0.01

@@ -10,6 +10,7 @@ import numpy as np
 from efmdp.entities import Array, UserError
 from efmdp.env import FetchEnv
 from efmdp.scene import LEVER_LENGTH, SWITCH_BASE_HALF, SceneModel, build_scene, color
+from efmdp.tasks import Scene
 
 CAMERA = {"lookat": (1.1, 0.78, 0.58), "distance": 1.5, "azimuth": 140.0, "elevation": -30.0}
 GOAL_RADIUS = 0.018
@@ -26,27 +27,27 @@ def has_screen() -> bool:
 
 class Picture:
     """Draws slots of one environment. What is simulated may be stripped of everything visible, so this keeps a full
-    model of its own for each scene and copies the state into it."""
+    model of its own for each table and copies the state into it."""
 
     def __init__(self, env: FetchEnv, width: int = 640, height: int = 480) -> None:
         if not all(isinstance(n, int) and 0 < n <= 4096 for n in (width, height)):
             raise UserError(f"pictures of {width} by {height} pixels: choose whole numbers from 1 to 4096")
         self.env = env
         self.size = (height, width)
-        self._scenes: dict[int, tuple[mujoco.MjModel, mujoco.MjData]] = {}
-        self._renderers: dict[int, mujoco.Renderer] = {}
+        self._tables: dict[Scene, tuple[mujoco.MjModel, mujoco.MjData]] = {}
+        self._renderers: dict[Scene, mujoco.Renderer] = {}
         self._viewer: mujoco.viewer.Handle | None = None
 
     def frame(self, slot: int = 0) -> Array:
         """The slot as an image, (height, width, 3) uint8."""
-        member = int(self.env.member[slot])
+        table = self._table(slot)
         model, data = self._pose(slot)
-        if member not in self._renderers:
+        if table not in self._renderers:
             try:
-                self._renderers[member] = mujoco.Renderer(model, *self.size)
+                self._renderers[table] = mujoco.Renderer(model, *self.size)
             except Exception as error:
                 raise UserError(f"{NO_OPENGL} ({error})") from error
-        renderer = self._renderers[member]
+        renderer = self._renderers[table]
         camera = mujoco.MjvCamera()
         _aim(camera)
         renderer.update_scene(data, camera)
@@ -56,7 +57,7 @@ class Picture:
     def show(self, slot: int = 0) -> None:
         """The slot in a window on the screen."""
         model, data = self._pose(slot)
-        if self._viewer is not None and self._viewer.m is not model:  # a mixture changed its scene
+        if self._viewer is not None and self._viewer.m is not model:  # a mixture changed its table
             self._viewer.close()
             self._viewer = None
         if self._viewer is None:
@@ -77,24 +78,27 @@ class Picture:
             self._viewer.close()
             self._viewer = None
 
+    def _table(self, slot: int) -> Scene:
+        task = self.env.task
+        return task.table(task.scenes[self.env.member[slot]])
+
     def _pose(self, slot: int) -> tuple[mujoco.MjModel, mujoco.MjData]:
-        member = int(self.env.member[slot])
-        if member not in self._scenes:
-            task = self.env.task
-            full = build_scene(task.scenes[member], collisions=False, gripper=task.gripper, profile="reference")
+        table = self._table(slot)
+        if table not in self._tables:
+            full = build_scene(table, collisions=False, gripper=self.env.task.gripper, profile="reference")
             full.model.vis.headlight.ambient = (0.35, 0.35, 0.35)
             full.model.vis.global_.offheight, full.model.vis.global_.offwidth = self.size
             data = mujoco.MjData(full.model)
             data.qpos[:] = full.start_qpos
-            self._scenes[member] = full.model, data
-        model, data = self._scenes[member]
+            self._tables[table] = full.model, data
+        model, data = self._tables[table]
         _copy_pose(*self.env.simulation(slot), model, data)
         mujoco.mj_forward(model, data)
         return model, data
 
     def _draw_goals(self, scene: mujoco.MjvScene, slot: int) -> None:
         obs = self.env.observe()
-        switches = self.env.task.scenes[self.env.member[slot]].switches
+        switches = self._table(slot).switches
         for i, goal in enumerate(obs.goals[slot]):
             where = _lever_tip(obs.entities[slot, i, 9:12], goal[0]) if i < switches else goal
             geom = scene.geoms[scene.ngeom]

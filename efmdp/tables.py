@@ -1,8 +1,11 @@
 """Tidy tables in CSV files: one row an observation, all of it text, so that what was read equals what was written."""
 
 import csv
+import fcntl
 import io
-from collections.abc import Sequence
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from efmdp.entities import UserError
@@ -27,6 +30,18 @@ def write_table(path: Path, rows: Sequence[Row]) -> None:
     writer.writerows(rows)
     path.parent.mkdir(parents=True, exist_ok=True)
     replace_file(path.parent, path.name, text.getvalue().encode())
+
+
+@contextmanager
+def only_writer(path: Path) -> Iterator[None]:
+    """Wait for other processes that change a table in the same folder, and keep them waiting."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(folder)
 
 
 def grouped(rows: Sequence[Row], *names: str) -> dict[tuple[str, ...], list[Row]]:

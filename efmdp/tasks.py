@@ -1,4 +1,4 @@
-"""Task names and what they mean: `3-Push`, `2-Switch+2-Push`, `Push+Stack`, `2-Push|Stack`. Data only, no physics."""
+"""Task names: `3-Push`, `2-Switch+2-Push`, `Push+Stack`, `2-Push|Stack`, `2-Push&Stack`. Data only."""
 
 import difflib
 import re
@@ -12,7 +12,8 @@ RewardKind = Literal["sparse", "dense"]
 
 GRAMMAR = (
     "a task is N-Push, N-Switch, N-Switch+M-Push, Stack or Push+Stack; "
-    "a mixture joins tasks with as many entities each by '|', as in 2-Switch|2-Push"
+    "a mixture joins tasks with as many entities each by '|', as in 2-Switch|2-Push, "
+    "or any tasks on one table by '&', as in 2-Switch&2-Push"
 )
 
 PUSH_STEPS = STACK_STEPS = 50
@@ -32,7 +33,7 @@ class TaskError(UserError):
 
 @dataclass(frozen=True)
 class Scene:
-    """What stands on the table in one episode."""
+    """The entities of one task, by what is to be done with them."""
 
     switches: int = 0
     pushes: int = 0
@@ -75,9 +76,28 @@ class Task:
     def name(self) -> str:
         return "|".join(scene.name for scene in self.scenes)
 
+    def table(self, drawn: Scene) -> Scene:
+        """All that stands on the table in an episode that draws this scene."""
+        return drawn
+
+    def places(self, drawn: Scene) -> tuple[slice, slice]:
+        """Which entities on its table are the switches and which the cubes of the drawn scene."""
+        return slice(0, drawn.switches), slice(drawn.switches, drawn.entities)
+
+    @property
+    def tables(self) -> tuple[Scene, ...]:
+        """All different ones."""
+        return tuple(dict.fromkeys(self.table(scene) for scene in self.scenes))
+
     @property
     def entities(self) -> int:
-        return self.scenes[0].entities
+        """On every table."""
+        return self.tables[0].entities
+
+    @property
+    def horizons(self) -> tuple[int, ...]:
+        """How long an episode is, by the scene that it draws."""
+        return tuple(scene.horizon for scene in self.scenes)
 
     @property
     def half_widths(self) -> tuple[float, float]:
@@ -87,6 +107,36 @@ class Task:
         area = PAPER_HALF**2 * self.entities / PAPER_CAPACITY  # the density of 6 entities in the paper's square
         x = min(area**0.5, WIDE_LIMITS[0])
         return x, area / x
+
+
+@dataclass(frozen=True)
+class SharedTableTask(Task):
+    """A mixture whose scenes all stand on one table: those that an episode does not draw are solved from its start."""
+
+    @property
+    def name(self) -> str:
+        return "&".join(scene.name for scene in self.scenes)
+
+    def table(self, drawn: Scene) -> Scene:
+        """The same for all; on it a cube is a cube, whether it is to be pushed or stacked."""
+        switches, cubes = sum(scene.switches for scene in self.scenes), sum(scene.cubes for scene in self.scenes)
+        return Scene(switches=switches, pushes=cubes)
+
+    def places(self, drawn: Scene) -> tuple[slice, slice]:
+        """Switches come first, those of all scenes, then cubes, each in the order of the scenes.
+
+        >>> task = parse_task("2-Push&1-Switch+1-Push")
+        >>> task.places(task.scenes[0]), task.places(task.scenes[1])
+        ((slice(0, 0, None), slice(1, 3, None)), (slice(0, 1, None), slice(3, 4, None)))
+        """
+        before = self.scenes[: self.scenes.index(drawn)]
+        switch = sum(scene.switches for scene in before)
+        cube = self.table(drawn).switches + sum(scene.cubes for scene in before)
+        return slice(switch, switch + drawn.switches), slice(cube, cube + drawn.cubes)
+
+    @property
+    def horizons(self) -> tuple[int, ...]:
+        return (max(super().horizons),) * len(self.scenes)
 
 
 def parse_task(
@@ -99,8 +149,8 @@ def parse_task(
 ) -> Task:
     """The task of that name. Entity collisions and the gripper are on by default as soon as a member stacks.
 
-    >>> parse_task("2-Switch|2-Push").entities, parse_task("Push+Stack").collisions
-    (2, True)
+    >>> parse_task("2-Switch|2-Push").entities, parse_task("2-Switch&2-Push").entities, parse_task("Stack").collisions
+    (2, 4, True)
     """
     for option, value, choices in (("layout", layout, ("paper", "wide")), ("reward", reward, ("sparse", "dense"))):
         if value not in choices:
@@ -110,36 +160,50 @@ def parse_task(
             raise TaskError(f"{option} is {flag!r}: choose True, False or None for the task's own")
     if not isinstance(name, str):
         raise TaskError(f"a task is named by a string, not {name!r}: {GRAMMAR}")
-    scenes = tuple(_parse_scene(part, name) for part in name.split("|"))
-    if len({scene.entities for scene in scenes}) > 1:
+    if "|" in name and "&" in name:
+        raise TaskError(f"{name!r} joins tasks by '|' and by '&': choose one of them")
+    kind = SharedTableTask if "&" in name else Task
+    scenes = tuple(_parse_scene(part, name) for part in re.split(r"[|&]", name))
+    if kind is Task and len({scene.entities for scene in scenes}) > 1:
         counts = ", ".join(f"{scene.name} has {scene.entities}" for scene in scenes)
-        raise TaskError(f"the tasks of a mixture need equally many entities: {counts}")
+        raise TaskError(f"the tasks of a mixture by '|' need equally many entities: {counts}")
     if len(set(scenes)) < len(scenes):
         raise TaskError(f"{name!r} names a task twice: a mixture draws among different tasks")
-    capacity = PAPER_CAPACITY if layout == "paper" else WIDE_CAPACITY
-    entities = scenes[0].entities
-    if entities > capacity:
-        wider = f"; the 'wide' layout holds {WIDE_CAPACITY}" if layout == "paper" else ""
-        raise TaskError(f"{name} does not fit: the {layout!r} layout holds {capacity} entities, not {entities}{wider}")
     stacking = any(scene.stacks for scene in scenes)
     if stacking and not (gripper is not False and collisions is not False):
         raise TaskError(f"{name} stacks: it needs the gripper and entity collisions")
-    return Task(
+    task = kind(
         scenes,
         collisions=stacking if collisions is None else collisions,
         gripper=stacking if gripper is None else gripper,
         layout=layout,
         reward=reward,
     )
+    capacity = PAPER_CAPACITY if layout == "paper" else WIDE_CAPACITY
+    if task.entities > capacity:
+        wider = f"; the 'wide' layout holds {WIDE_CAPACITY}" if layout == "paper" else ""
+        raise TaskError(
+            f"{name} does not fit: the {layout!r} layout holds {capacity} entities, not {task.entities}{wider}"
+        )
+    return task
 
 
 def gym_id(task: str) -> str:
-    """The Gymnasium id of a task; ids allow no `+` or `|`.
+    """The Gymnasium id of a task; ids allow no `+`, `|` or `&`.
 
-    >>> gym_id("2-Switch+2-Push"), gym_id("2-Push|Stack")
-    ('efmdp/Fetch2Switch2Push-v1', 'efmdp/Fetch2PushOrStack-v1')
+    >>> gym_id("2-Switch+2-Push"), gym_id("2-Push|Stack"), gym_id("2-Push&Stack")
+    ('efmdp/Fetch2Switch2Push-v1', 'efmdp/Fetch2PushOrStack-v1', 'efmdp/Fetch2PushAndStack-v1')
     """
-    return f"efmdp/Fetch{task.replace('-', '').replace('+', '').replace('|', 'Or')}-v1"
+    return f"efmdp/Fetch{task.replace('-', '').replace('+', '').replace('|', 'Or').replace('&', 'And')}-v1"
+
+
+def file_name(title: str) -> str:
+    """A title with task names in it as a file's name, which shells leave alone.
+
+    >>> file_name("2-Switch|2-Push-mlp"), file_name("2-Push&Stack-mlp")
+    ('2-Switch-or-2-Push-mlp', '2-Push-and-Stack-mlp')
+    """
+    return title.replace("|", "-or-").replace("&", "-and-")
 
 
 def _parse_scene(part: str, whole: str) -> Scene:
@@ -169,7 +233,7 @@ PUSH_FAMILY = tuple(f"{n}-Push" for n in range(1, 7))
 SWITCH_FAMILY = tuple(f"{n}-Switch" for n in range(1, 7))
 SWITCH_PUSH_FAMILY = tuple(f"{n}-Switch+{n}-Push" for n in range(1, 4))
 STACK_TASKS = ("Stack", "Push+Stack")
-MIXTURES = ("2-Switch|2-Push", "2-Push|Stack")
+MIXTURES = ("2-Switch|2-Push", "2-Push|Stack", "2-Switch&2-Push", "2-Push&Stack")
 PAPER_TASKS = PUSH_FAMILY + SWITCH_FAMILY + SWITCH_PUSH_FAMILY + STACK_TASKS + MIXTURES
 
 
@@ -188,4 +252,4 @@ FAMILIES = (
     Family(SWITCH_PUSH_FAMILY, tuple(f"{n}-Switch+{n}-Push" for n in range(4, 6))),
 )
 # A policy trained on the tasks of the mixture is tested on the one that needs the skills of both.
-STITCHED = dict(zip(MIXTURES, ("2-Switch+2-Push", "Push+Stack"), strict=True))
+STITCHED = dict(zip(MIXTURES, 2 * ("2-Switch+2-Push", "Push+Stack"), strict=True))

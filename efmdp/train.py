@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -40,9 +41,7 @@ def train_ddpg(
     True when all epochs are done. Ctrl-C ends it after the current round, and the end of its `minutes` after the
     current epoch, with everything saved. `report` is told of every round, `warn` of damage.
     """
-    last = config.epochs if epochs is None else epochs
-    about = {"method": "ddpg"}
-    return _train(config, about, lambda run: Trainer(config, run, device), out, last, report, warn, minutes)
+    return _train(Trainer(config, Run(out), device), {"method": "ddpg"}, epochs, report, warn, minutes)
 
 
 def train_bc(
@@ -56,25 +55,24 @@ def train_bc(
     minutes: float | None = None,
 ) -> bool:
     """Clone the behaviour in `demos` in the run directory `out`; everything else is as in `train_ddpg`."""
-    last = config.epochs if epochs is None else epochs
-    about = {"method": "bc", "demos": str(demos.path)}
-    return _train(config, about, lambda run: Cloner(config, demos, run, device), out, last, report, warn, minutes)
+    about = {"method": "bc", "demos": str(demos.path.absolute())}  # where to resume from
+    return _train(Cloner(config, demos, Run(out), device), about, epochs, report, warn, minutes)
 
 
 def _train(
-    config: TrainConfig | BCConfig,
+    trainer: "Trainer | Cloner",
     about: dict[str, str],
-    make_trainer: "Callable[[Run], Trainer | Cloner]",
-    out: Path,
-    last_epoch: int,
+    epochs: int | None,
     report: Report,
     warn: Callable[[str], None],
     minutes: float | None,
 ) -> bool:
+    """Rounds of collecting and learning, a test at the end of an epoch, and everything saved."""
+    config, run = trainer.config, trainer.run
+    last_epoch = config.epochs if epochs is None else epochs
     deadline = math.inf if minutes is None else time.monotonic() + 60 * minutes
-    with tuned_process(config.threads), Run(out).held() as run, Interruption() as interruption:
+    with tuned_process(config.threads), run.held(), Interruption() as interruption:
         _claim(run, config, about)
-        trainer = make_trainer(run)
         for damage in trainer.load():
             warn(f"{damage}: going on from the checkpoint before it")
         while trainer.epoch < last_epoch and not trainer.finished:
@@ -92,14 +90,13 @@ def _train(
         return trainer.finished or trainer.epoch >= last_epoch
 
 
-class Trainer(Ledger):
+class Trainer(Ledger[TrainConfig]):
     """DDPG: environment, agent, replay and counters of one run, built here and advanced by the loop above."""
 
     COUNTERS = (*Ledger.COUNTERS, "stage_index", "stage_epoch", "steps", "next_segment")
 
     def __init__(self, config: TrainConfig, run: Run, device: str) -> None:
         super().__init__(config, run)
-        self.config = config
         self.rng = np.random.default_rng(stream_seed(config.seed, LEARNING))
         self.stage_index = self.stage_epoch = self.steps = 0
         self.segments: dict[int, tuple[str, int]] = {}  # replay on disk: SHA-256 and episodes of each segment
@@ -188,14 +185,8 @@ class Trainer(Ledger):
     def progress(self) -> dict[str, Any]:
         steps = self.steps / max(self.clock["collect"], 1e-9)
         updates = self.agent.updates / max(self.clock["learn"], 1e-9)
-        return {
-            "epoch": self.epoch,
-            "round": self.round,
-            "task": self.stage.task,
-            "speed": f"{self.steps:,} steps, {steps:,.0f} steps/s, {updates:,.0f} updates/s",
-            "success": self.success,
-            "success_on": self.success_on,
-        }
+        speed = f"{self.steps:,} steps, {steps:,.0f} steps/s, {updates:,.0f} updates/s"
+        return self.standing(self.stage.task, speed)
 
     def save(self) -> None:
         """Write everything that the next round depends on; only episodes since the last save are written anew."""
@@ -249,23 +240,18 @@ class Trainer(Ledger):
         return damage
 
 
-class Cloner(Ledger):
-    """Behaviour cloning: demonstrations, agent and counters of one run."""
+class Cloner(Ledger[BCConfig]):
+    """Behaviour cloning: demonstrations, agent and counters of one run, advanced by the same loop."""
 
     def __init__(self, config: BCConfig, demos: Demos, run: Run, device: str) -> None:
         super().__init__(config, run)
-        self.config = config
+        if demos.digest(config.demos_used) != config.demos:
+            raise UserError(f"{demos.path} holds other demonstrations than those of {run.path}: put those back")
         self.rng = np.random.default_rng(stream_seed(config.seed, LEARNING))
-        self.env = make_env(
-            config.task,
-            min(50, config.selection_episodes),
-            collisions=config.collisions,
-            gripper=config.gripper,
-            num_threads=config.threads,
-        )
-        self.agent = BC(
-            config.network, self.env.dims, config.learning_rate, self.env.usable_actions, config.seed, device
-        )
+        slots = min(50, config.selection_episodes)
+        self.env = make_env(config.task, slots, num_threads=config.threads, **config.options)
+        usable = self.env.usable_actions
+        self.agent = BC(config.network, self.env.dims, config.learning_rate, usable, config.seed, device)
         self.episodes = successful_episodes(demos, config.demos_used)
         self.agent.normaliser.learn(self.episodes, self.env.achieved(self.episodes.entities))
         inside = np.arange(self.episodes.actions.shape[1]) < self.episodes.lengths[:, None]  # (K, T)
@@ -275,29 +261,28 @@ class Cloner(Ledger):
         """Everything was demonstrated beforehand."""
 
     def learn(self) -> None:
-        kept, losses = self.episodes, {"loss": 0.0, "gradient": 0.0}
         with self.timed("learn"):
-            for _ in range(self.config.updates_per_round):
-                chosen = self.rng.integers(len(self.time_of), size=self.config.batch_size)
-                k, t = self.episode_of[chosen], self.time_of[chosen]
-                obs = EntityObs(kept.agent[k, t], kept.entities[k, t], kept.goals[k])
-                for name, value in self.agent.update(obs, kept.actions[k, t]).items():
-                    losses[name] += value / self.config.updates_per_round
-            self.measure(losses)
+            losses = [self.agent.update(*self._sample()) for _ in range(self.config.updates_per_round)]
+            self.measure({name: fmean(each[name] for each in losses) for name in losses[0]})
+
+    def _sample(self) -> tuple[EntityObs, Array]:
+        """A batch of observations and what was done there (B, A)."""
+        chosen = self.rng.integers(len(self.time_of), size=self.config.batch_size)
+        k, t, shown = self.episode_of[chosen], self.time_of[chosen], self.episodes
+        return EntityObs(shown.agent[k, t], shown.entities[k, t], shown.goals[k]), shown.actions[k, t]
 
     def finish_epoch(self) -> None:
-        self.end_epoch(self.agent, self.env, self.config.task, {"updates": self.agent.updates}, may_be_best=True)
+        counts = {
+            "updates": self.agent.updates,
+            "demos_used": self.config.demos_used,
+            "demos_successful": len(self.episodes.lengths),
+        }
+        self.end_epoch(self.agent, self.env, self.config.task, counts, may_be_best=True)
         self.finished = self.epoch >= self.config.epochs
 
     def progress(self) -> dict[str, Any]:
-        return {
-            "epoch": self.epoch,
-            "round": self.round,
-            "task": self.config.task,
-            "speed": f"{self.agent.updates / max(self.clock['learn'], 1e-9):,.0f} updates/s",
-            "success": self.success,
-            "success_on": self.success_on,
-        }
+        updates = self.agent.updates / max(self.clock["learn"], 1e-9)
+        return self.standing(self.config.task, f"{updates:,.0f} updates/s")
 
     def save(self) -> None:
         with self.timed("save"):
@@ -318,17 +303,17 @@ class Cloner(Ledger):
 
 
 def cloning(demos: Demos, network: NetworkConfig, demos_used: int | None, seed: int) -> BCConfig:
-    """The paper's settings, for the first `demos_used` of these demonstrations."""
+    """The paper's settings, for the first `demos_used` of these demonstrations, or all of them."""
     used = len(demos) if demos_used is None else demos_used
-    options = demos.about["options"]
+    if used < 1:
+        raise UserError(f"{used} of the {len(demos)} demonstrations in {demos.path} are to be used: choose 1 or more")
     return BCConfig(
         task=demos.about["task"],
         network=network,
+        options=demos.about["options"],
         demos=demos.digest(used),
         demos_used=used,
         learning_rate=learning_rate(network),
-        collisions=options["collisions"],
-        gripper=options.get("gripper", False),
         seed=seed,
     )
 
@@ -338,7 +323,9 @@ def successful_episodes(demos: Demos, count: int) -> Episodes:
     episodes, flags = demos.load(count)
     if not flags.success_once.any():
         raise UserError(f"none of the {count} demonstrations in {demos.path} succeeded: there is nothing to learn from")
-    return Episodes(*(field[flags.success_once] for field in episodes))
+    kept = Episodes(*(field[flags.success_once] for field in episodes))
+    _check_finite(kept, f"a demonstration in {demos.path}")
+    return kept
 
 
 def collect_episodes(
@@ -367,23 +354,30 @@ def collect_episodes(
         failed |= playing & step.failed
         succeeded |= playing & step.success
     episodes = Episodes(np.stack(agents, 1), np.stack(entities, 1), goals, np.stack(actions, 1), lengths)
-    for name, values in zip(("agent", "entities", "goals"), episodes, strict=False):
-        if not np.isfinite(values).all():
-            raise NonFinite(f"an observation ({name}) is not finite")
+    _check_finite(episodes, "an observation")
     return Episodes(*(field[~failed] for field in episodes)), float((succeeded & ~failed).mean())
 
 
+def _check_finite(episodes: Episodes, what: str) -> None:
+    """Name the field that is not: the normaliser's clipping would hide it."""
+    for name, values in episodes._asdict().items():
+        if not np.isfinite(values).all():
+            raise NonFinite(f"{what} ({name}) is not finite")
+
+
 def _claim(run: Run, config: TrainConfig | BCConfig, about: dict[str, str]) -> None:
-    """Write the configuration of a new run, or refuse a different one on an old run."""
+    """Write the configuration of a new run, or refuse a different one on an old run.
+
+    `about` is no part of what a run is: demonstrations may be moved.
+    """
     wanted = json.loads(json.dumps(asdict(config)))
-    existing = run.config()
-    if existing is None:
-        run.write_config({**about, "config": wanted, "versions": versions()})
-        return
-    differences = [name for name in wanted if wanted[name] != existing["config"].get(name)]
+    stored = run.config() or {**about, "config": wanted, "versions": versions()}
+    existing = stored["config"]
+    differences = [name for name in wanted if wanted[name] != existing.get(name)]
     if differences:
-        shown = "; ".join(f"{name} was {existing['config'].get(name)}, now {wanted[name]}" for name in differences)
+        shown = "; ".join(f"{name} was {existing.get(name)}, now {wanted[name]}" for name in differences)
         raise RunError(f"{run.path} holds a different run ({shown}): choose another --out, or efmdp train resume it")
+    run.write_config({**stored, **about})
 
 
 def _reward(env: EntityEnv, objective: Objective) -> Callable[[Array, Array], Array]:

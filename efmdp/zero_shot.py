@@ -18,8 +18,8 @@ from efmdp.oracle import SCRIPTED, SUBTASKS, make_oracle, subtasks
 from efmdp.progress import console
 from efmdp.rollout import Policy
 from efmdp.runs import Run, read_policy
-from efmdp.stats import interquartile_mean, mean_over_seeds, probability_of_improvement, success_rate
-from efmdp.tables import Row, grouped, read_table, write_table
+from efmdp.stats import Rate, interquartile_mean, mean_over_seeds, probability_of_improvement, success_rate
+from efmdp.tables import Row, grouped, only_writer, read_table, write_table
 from efmdp.tasks import FAMILIES, STITCHED, Layout, Task, parse_task
 
 WHO = ("network", "recipe", "seed", "policy", "sha256")
@@ -69,7 +69,10 @@ def extrapolation(trained_on: str, physics: Mapping[str, Any], wide: bool) -> li
 
 
 def stitching(trained_on: str, physics: Mapping[str, Any]) -> list[Trial]:
-    """The tasks of the mixture that the policies were trained on, and the one that needs the skills of both."""
+    """The tasks of the mixture that the policies were trained on, and the one that needs the skills of both.
+
+    Where they all stand on one table, what was trained is the mixture itself.
+    """
     if trained_on not in STITCHED:
         raise UserError(f"{trained_on} has no skills to stitch: name runs trained on {' or '.join(STITCHED)}")
     train, test = trained_on.split("|"), STITCHED[trained_on]
@@ -100,10 +103,13 @@ def compare(runs: Sequence[Path], sources: Mapping[str, str], plan: Plan, episod
     ]
     missing = [each for each in asked if _identity(each[2]) not in table]
     for trial, entrant, question in track(missing, "testing", console=console, disable=not console.is_terminal):
+        table |= _by_identity(out)  # another process may have added some
+        if _identity(question) in table:
+            continue
         table[_identity(question)] = row = question | _answer(trial, entrant, episodes)
         if out is not None:
-            together = _by_identity(out) | {_identity(row): row}  # another process may have added some
-            write_table(out, list(together.values()))
+            with only_writer(out):
+                write_table(out, list((_by_identity(out) | {_identity(row): row}).values()))
         if not console.is_terminal:
             said = row["reason"] or f"{100 * float(row['success_once']):.1f} % of {episodes} episodes"
             print(f"{entrant.about['network']} ({entrant.about['policy']}) on {trial.task.name}: {said}", flush=True)
@@ -120,7 +126,7 @@ def show(rows: Sequence[Row], title: str) -> Table:
     for (task, layout, role), here in grouped(rows, "task", "layout", "role").items():
         remarks = (" (trained on)" if role == "train" else "") + (" (wide)" if layout == "wide" else "")
         cells = grouped(here, "network", "recipe")
-        table.add_row(task + remarks, *(_cell(cells[column]) for column in columns))
+        table.add_row(task + remarks, *(cell(cells[column]) for column in columns))
     return table
 
 
@@ -151,15 +157,22 @@ def _test_scores(rows: Sequence[Row]) -> tuple[list[str], dict[str, list[Array]]
     return [task for (task,) in by_task], scores
 
 
-def _cell(rows: Sequence[Row]) -> str:
+def cell(rows: Sequence[Row]) -> str:
+    """What a table shows of the seeds of one architecture on one task."""
     played = [row for row in rows if not row["reason"]]
     if not played:
         return "-"
+    value, low, high = (100 * number for number in over_seeds(played))
     if len(played) == 1:
-        value, low, high = (100 * float(played[0][name]) for name in ("success_once", "low", "high"))
         return f"{value:.1f} ({low:.0f} to {high:.0f})"
-    rate = mean_over_seeds(_successes(played))
-    return f"{100 * rate.value:.1f} ± {100 * (rate.high - rate.value):.1f}"
+    return f"{value:.1f} ± {high - value:.1f}"
+
+
+def over_seeds(rows: Sequence[Row]) -> Rate:
+    """Their mean success with its 95 % interval, which is over the episodes where there is one seed."""
+    if len(rows) == 1:
+        return Rate(*(float(rows[0][name]) for name in ("success_once", "low", "high")))
+    return mean_over_seeds(_successes(rows))
 
 
 def _successes(rows: Sequence[Row]) -> Array:
@@ -191,9 +204,10 @@ def identify(path: Path) -> Row:
     config: dict[str, Any] = (Run(file.parent).config() or {}).get("config", {})
     about = {"recipe": "", "seed": ""} | config | read_policy(file)[1]
     network, places = about["network"]["kind"], about["network"]["max_entities"]
+    recipe, demos = about["recipe"], about.get("demos_used")
     who = (
         network if places is None else f"{network}-{places}",  # an MLP with more places is another network
-        about["recipe"],
+        recipe if demos is None else f"{recipe}-{demos}",  # and cloning more demonstrations another recipe
         str(about["seed"]),
         f"{file.parent.name}/{file.name}" if config else file.name,
         _digest(file.read_bytes()),

@@ -1,11 +1,35 @@
 """Whatever a test imports first, MuJoCo is told how to render before it is imported."""
 
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 import efmdp  # noqa: F401
+
+
+@pytest.fixture(name="efmdp")
+def efmdp_command(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Iterator[Callable[..., tuple[int, str, str]]]:
+    """efmdp(*arguments) is a command in this process: its exit code, output and errors."""
+    import torch
+
+    from efmdp.cli import main
+
+    threads = torch.get_num_threads()
+
+    def run(*arguments: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["efmdp", *map(str, arguments)])
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            main()
+        out, err = capsys.readouterr()
+        return int(ended.value.code or 0), out, err
+
+    yield run
+    torch.set_num_threads(threads)
 
 
 @pytest.fixture(scope="session")

@@ -8,15 +8,13 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
-from efmdp import cli
 from efmdp.ddpg import DDPG, DDPGConfig
 from efmdp.demos import CHUNK, Demos, Source, collect, record
 from efmdp.discs import DiscEnv, DiscPusher
@@ -49,22 +47,6 @@ def flip(path: Path, where: float) -> None:
 
 
 Command = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def efmdp(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Command]:
-    """The command line, in this process: exit code, output, errors."""
-    threads = torch.get_num_threads()
-
-    def run(*arguments: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["efmdp", *map(str, arguments)])
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        out, err = capsys.readouterr()
-        return ended.value.code, out, err  # type: ignore[return-value]
-
-    yield run
-    torch.set_num_threads(threads)
 
 
 # What is recorded

@@ -36,7 +36,7 @@ def same(a: EntityObs | Step, b: EntityObs | Step, a_rows=slice(None), b_rows=sl
 def place_cube(env: FetchEnv, cube: int, position: tuple[float, ...], velocity: tuple[float, ...] = (0,) * 6) -> None:
     """Put a cube of every slot (of the only member) somewhere, with (linear, angular) velocity, right after a reset.
     A position of 7 numbers has the quaternion, too."""
-    (simulations,) = env._members
+    (simulations,) = env._tables
     q, v = simulations.scene.cube_qpos.start + 7 * cube, simulations.scene.cube_qvel.start + 6 * cube
     simulations.qpos[:, q : q + len(position)] = position
     simulations.qvel[:, v : v + 6] = velocity
@@ -47,7 +47,7 @@ def place_cube(env: FetchEnv, cube: int, position: tuple[float, ...], velocity: 
 
 
 @pytest.mark.parametrize("profile", PROFILES)
-@pytest.mark.parametrize("name", ["2-Switch+2-Push", "Stack"])
+@pytest.mark.parametrize("name", ["2-Switch+2-Push", "Stack", "2-Switch&2-Push", "2-Push&Stack"])
 def test_nothing_moves_by_itself(name: str, profile: str) -> None:
     env = make(name, 4, profile)
     before = env.reset(seed=0)
@@ -66,7 +66,7 @@ def test_an_action_moves_the_hand(profile: str, axis: int, size: float) -> None:
     """The target runs ahead by 5 cm; within a control step the hand makes about two thirds of that."""
     env = make("1-Switch", 1, profile)
     env.reset(seed=0)
-    env._members[0].switch_bases[:, :, :2] = 1.1, 0.45  # out of the way
+    env._tables[0].switch_bases[:, :, :2] = 1.1, 0.45  # out of the way
     for _ in range(3):  # up, away from the table
         start = env.step(action(env, 0, 0, 1, 0)).obs
     for _ in range(2):
@@ -120,8 +120,8 @@ def test_the_hand_tips_a_switch_and_it_stays() -> None:
     """Pushed towards +y the lever turns to θ < 0, against its limit; left alone it does not come back."""
     env = make("1-Switch", 1)
     env.reset(seed=0)
-    env._members[0].switch_bases[:, 0, :2] = GRIPPER_START[0], GRIPPER_START[1] + 0.06
-    env._members[0].batch.forward()
+    env._tables[0].switch_bases[:, 0, :2] = GRIPPER_START[0], GRIPPER_START[1] + 0.06
+    env._tables[0].batch.forward()
     for _ in range(3):
         env.step(action(env, 0, 0, 0.3, 0))
     for _ in range(3):  # and not beyond the lever: on its way back the hand would bring it along
@@ -196,7 +196,7 @@ def test_features_are_what_mujoco_says(name: str, profile: str) -> None:
     place_cube(env, 0, tilted, (0.3, -0.2, 0.5, 12.0, -6.0, 18.0))  # thrown, spinning
     for moves in random_actions(env, 2, seed=2):
         obs = env.step(moves).obs
-    dt = env._members[0].scene.control_dt
+    dt = env._tables[0].scene.control_dt
     switches = env.task.scenes[0].switches
     for slot in range(2):
         model, data = looked_into(env, slot)
@@ -292,7 +292,7 @@ def test_rewards_by_hand(reward: str) -> None:
 def test_step_rewards_what_it_observes(reward: str) -> None:
     env = make("2-Push", 3, reward=reward)
     obs = env.reset(seed=0)
-    (simulations,) = env._members
+    (simulations,) = env._tables
     cubes = simulations.qpos[:, simulations.scene.cube_qpos].reshape(3, 2, 7)
     cubes[0, :, :2] = obs.goals[0, :, :2]  # slot 0 solved, slot 1 half, slot 2 not at all
     cubes[1, 0, :2] = obs.goals[1, 0, :2]
@@ -337,7 +337,7 @@ def test_a_mask_selects_slots_too() -> None:
         env.reset([3])
 
 
-@pytest.mark.parametrize("name", ["2-Push", "2-Switch|2-Push", "Stack"])
+@pytest.mark.parametrize("name", ["2-Push", "2-Switch|2-Push", "Stack", "2-Switch&2-Push"])
 def test_a_slot_with_its_seed_is_a_single_environment(name: str) -> None:
     seeds = [11, 5, 11]
     env = make(name, 3)
@@ -415,6 +415,50 @@ def test_slots_of_a_mixture_end_at_their_own_horizon() -> None:
         assert (result.truncated == (t >= np.array([40, 100])[env.member])).all()
 
 
+@pytest.mark.parametrize("name", ["2-Switch&2-Push", "2-Push&Stack", "1-Switch&2-Push"])
+def test_on_a_shared_table_only_the_drawn_task_is_to_do(name: str) -> None:
+    env = make(name, 32, seed=4)
+    assert len(env._tables) == 1
+    assert 6 <= env.member.sum() <= 26
+    assert (env.horizons == 100).all()
+    obs, entities = env.observe(), range(env.num_entities)
+    solved = env.distance(env.achieved(obs.entities), obs.goals) < 1e-6
+    for slot, member in enumerate(env.member):
+        scene = env.task.scenes[member]
+        switches, cubes = env.task.places(scene)
+        to_do = np.flatnonzero(~solved[slot])
+        assert set(to_do) <= {*entities[switches], *entities[cubes]}
+        assert len(to_do) == scene.entities - scene.stacks  # of a stack the base is in its place
+    first = env.member.copy()
+    env.reset()
+    assert (env.member != first).any()  # each episode draws anew
+
+
+@pytest.mark.parametrize(("name", "profile"), [("2-Switch&2-Push", "reference"), ("2-Switch&Stack", "fast")])
+def test_what_starts_solved_stays_solved(name: str, profile: str) -> None:
+    """Also next to the hand, which is whole in the reference physics, and where levers collide with each other."""
+    env = make(name, 100, profile, seed=0)
+    before = env.achieved(env.observe().entities)
+    for _ in range(3):
+        obs = env.step(action(env, 0, 0, 0, 0)).obs
+    assert np.abs(env.achieved(obs.entities) - before).max() < 1e-3
+
+
+def test_who_disturbs_what_was_solved_has_not_solved_the_task() -> None:
+    env = make("1-Switch&1-Push", 16, seed=1)
+    (simulations,), obs = env._tables, env.observe()
+    simulations.cube_pose[:, 0, :2] = obs.goals[:, 1, :2]
+    simulations.levers[:, 0] = obs.goals[:, 0, 0]
+    still = action(env, 0, 0, 0, 0)
+    assert env.step(still).success.all()
+    cube, lever = env.member == 0, env.member == 1  # what was solved from the start
+    assert cube.any()
+    assert lever.any()
+    simulations.cube_pose[cube, 0, 1] += 0.06
+    simulations.levers[lever] *= 0.9
+    assert not env.step(still).success.any()
+
+
 # What goes wrong
 
 
@@ -429,7 +473,7 @@ def test_a_simulation_that_blows_up_fails_alone(name: str, profile: str, value: 
     others = [i for i in range(4) if i != victim]
     for t, moves in enumerate(random_actions(poked, 12)):
         if t == 6:
-            poked._members[0].qvel[victim] = value
+            poked._tables[0].qvel[victim] = value
         a, b = poked.step(moves), calm.step(moves)
         assert same(a, b, others, others)
         assert all(np.isfinite(x).all() for x in arrays(a))
@@ -450,7 +494,7 @@ def test_a_failed_slot_that_is_not_reset_begins_a_new_episode(tmp_path, monkeypa
     still = action(env, 0, 0, 0, 0)
     for _ in range(9):
         env.step(still)
-    env._members[0].qvel[0] = np.nan
+    env._tables[0].qvel[0] = np.nan
     assert env.step(still).failed.tolist() == [True, False]
     assert env.elapsed.tolist() == [0, 10]
 
@@ -470,11 +514,11 @@ def test_a_failed_slot_that_is_not_reset_begins_a_new_episode(tmp_path, monkeypa
 )
 def test_bad_actions_raise_before_anything_changes(actions: np.ndarray, error: type, message: str) -> None:
     env = make("2-Push", 2)
-    before, state = env.observe(), env._members[0].batch.state.copy()
+    before, state = env.observe(), env._tables[0].batch.state.copy()
     with pytest.raises(error, match=message):
         env.step(actions)
     assert same(before, env.observe())
-    assert np.array_equal(state, env._members[0].batch.state)
+    assert np.array_equal(state, env._tables[0].batch.state)
     assert env.elapsed.tolist() == [0, 0]
 
 
@@ -496,7 +540,7 @@ def test_there_is_no_environment_without_slots() -> None:
 
 
 @pytest.mark.parametrize("profile", PROFILES)
-@pytest.mark.parametrize("name", ["2-Switch+2-Push", "2-Push|Stack"])
+@pytest.mark.parametrize("name", ["2-Switch+2-Push", "2-Push|Stack", "2-Switch&2-Push"])
 def test_a_restored_environment_goes_on_identically(name: str, profile: str) -> None:
     env = make(name, 4, profile, seed=6)
     for moves in random_actions(env, 15):

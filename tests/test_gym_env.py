@@ -356,7 +356,7 @@ def test_a_failure_is_reported_in_the_info_of_its_environment(tmp_path, monkeypa
     monkeypatch.chdir(tmp_path)  # MuJoCo writes a log where it runs
     env = FetchVectorEnv(3, task="1-Push")
     env.reset(seed=0)
-    env.fetch._members[0].qvel[1] = np.nan
+    env.fetch._tables[0].qvel[1] = np.nan
     obs, _, _, truncated, info = env.step(moves(1, 3)[0])
     assert info["failed"].tolist() == truncated.tolist() == [False, True, False]
     assert np.isfinite(obs["observation"]).all()
@@ -365,7 +365,7 @@ def test_a_failure_is_reported_in_the_info_of_its_environment(tmp_path, monkeypa
     assert not truncated.any()
     alone = FetchGymEnv("1-Push")
     alone.reset(seed=0)
-    alone.fetch._members[0].qvel[0] = np.nan
+    alone.fetch._tables[0].qvel[0] = np.nan
     *_, truncated, info = alone.step(np.zeros(4, np.float32))
     assert truncated is info["failed"] is True
 
@@ -377,7 +377,7 @@ def test_the_info_of_a_failure_names_the_task_that_failed(tmp_path, monkeypatch)
     env.reset(seed=0)
     playing = env.fetch.member.copy()
     for member in (0, 1):
-        env.fetch._members[member].qvel[playing == member] = np.nan
+        env.fetch._tables[member].qvel[playing == member] = np.nan
     info = env.step(moves(1, 8)[0])[4]
     assert info["failed"].all()
     assert (env.fetch.member != playing).any()
@@ -425,10 +425,10 @@ def test_the_robot_the_cube_and_its_goal_are_seen() -> None:
     env = FetchEnv(parse_task("1-Push"), 1)
     picture = Picture(env, 160, 120)
     picture.frame()
-    renderer = picture._renderers[0]
+    (renderer,) = picture._renderers.values()
     renderer.enable_segmentation_rendering()
     shown = renderer.render()  # (H, W, 2): object id and type
-    model = picture._scenes[0][0]
+    ((model, _),) = picture._tables.values()
     geoms = np.unique(shown[..., 0][shown[..., 1] == int(mujoco.mjtObj.mjOBJ_GEOM)])
     bodies = {model.body(model.geom_bodyid[g]).name for g in geoms if 0 <= g < model.ngeom}
     assert {"cube0", "table0", "robot0:gripper_link"} <= bodies
@@ -441,10 +441,9 @@ def test_the_robot_the_cube_and_its_goal_are_seen() -> None:
 
 
 @pytest.mark.usefixtures("opengl")
-def test_a_vector_environment_renders_each_of_its_environments() -> None:
-    env = gymnasium.make_vec(
-        "efmdp/Fetch2SwitchOr2Push-v1", num_envs=3, render_mode="rgb_array", width=80, height=60
-    ).unwrapped
+@pytest.mark.parametrize("name", ["Fetch2SwitchOr2Push", "Fetch2SwitchAnd2Push"])
+def test_a_vector_environment_renders_each_of_its_environments(name: str) -> None:
+    env = gymnasium.make_vec(f"efmdp/{name}-v1", num_envs=3, render_mode="rgb_array", width=80, height=60).unwrapped
     env.reset(seed=[0, 1, 2])
     frames = env.render()
     assert [frame.shape for frame in frames] == [(60, 80, 3)] * 3

@@ -8,23 +8,32 @@ from efmdp.layout import SEPARATION, THRESHOLD, Layouts, sample_layouts
 from efmdp.scene import CUBE_HALF, CUBE_REST_HEIGHT, GRIPPER_START, SWITCH_BASE_HALF
 from efmdp.tasks import Scene, Task, TaskError, parse_task
 
-TASKS = ("1-Push", "3-Push", "6-Push", "1-Switch", "6-Switch", "3-Switch+3-Push", "Stack", "Push+Stack", "2-Push|Stack")
-WIDE = ("8-Push", "12-Push", "6-Switch+6-Push")
+SHARED = (
+    "2-Switch&2-Push",
+    "2-Push&Stack",
+    "1-Switch&2-Push",
+    "3-Switch&3-Push",
+    "2-Switch&Push+Stack&1-Switch+1-Push",
+)
+TASKS = (
+    *("1-Push", "3-Push", "6-Push", "1-Switch", "6-Switch", "3-Switch+3-Push", "Stack", "Push+Stack", "2-Push|Stack"),
+    *SHARED,
+)
+WIDE = ("8-Push", "12-Push", "6-Switch+6-Push", "6-Push&6-Switch")
 EPISODES = 200
 TABLE_X, TABLE_Y = (1.05, 1.55), (0.4, 1.1)
 
 
 def sample_layout(task: Task, scene: Scene, rng: np.random.Generator) -> Layouts:
-    """One layout without its batch dimension: starts (N, 2), goals (N, 3)."""
-    batch = sample_layouts(task, scene, [rng])
-    return Layouts(batch.starts[0], batch.goals[0])
+    """One layout without its batch dimension: starts (N, 2), angles (switches,), goals (N, 3)."""
+    return Layouts(*(batch[0] for batch in sample_layouts(task, scene, [rng])))
 
 
 def layouts(task: Task, episodes: int = EPISODES) -> Iterator[tuple[Scene, Layouts]]:
     for scene in task.scenes:
         batch = sample_layouts(task, scene, [np.random.default_rng(seed) for seed in range(episodes)])
-        for starts, goals in zip(batch.starts, batch.goals, strict=True):
-            yield scene, Layouts(starts, goals)
+        for parts in zip(*batch, strict=True):
+            yield scene, Layouts(*parts)
 
 
 def gaps(a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -41,22 +50,39 @@ def closest(points: np.ndarray) -> float:
 )
 def test_properties_of_every_layout(task: Task) -> None:
     half, center = np.array(task.half_widths), GRIPPER_START[:2]
-    for scene, (starts, goals) in layouts(task, EPISODES if task.layout == "paper" else 50):
-        assert starts.shape == (scene.entities, 2)
-        assert goals.shape == (scene.entities, 3)
+    for scene, (starts, angles, goals) in layouts(task, EPISODES if task.layout == "paper" else 50):
+        table, (own_switches, own_cubes) = task.table(scene), task.places(scene)
+        assert starts.shape == (table.entities, 2)
+        assert goals.shape == (table.entities, 3)
+        assert angles.shape == (table.switches,)
         assert (np.abs(starts - center) <= half).all()
         assert closest(np.concatenate([center[None], starts])) >= SEPARATION
-        switches, cubes = starts[: scene.switches], starts[scene.switches :]
-        wanted, cube_goals = goals[: scene.switches], goals[scene.switches :]
+        switches, wanted, cube_goals = starts[: table.switches], goals[: table.switches], goals[table.switches :]
         assert np.isin(wanted[:, 0], (-0.7, 0.7)).all()
         assert (wanted[:, 1:] == 0).all()
         assert (np.abs(cube_goals[:, :2] - center) <= half).all()
-        assert scene.pushes == 0 or gaps(cube_goals[:, :2], switches).min(initial=9) > SEPARATION
-        if scene.stacks:
-            continue
-        assert (cube_goals[:, 2] == CUBE_REST_HEIGHT).all()
-        assert len(cube_goals) < 2 or closest(cube_goals[:, :2]) > SEPARATION
-        assert (np.linalg.norm(cubes - cube_goals[:, :2], axis=1) > THRESHOLD).all()
+        assert gaps(cube_goals[:, :2], switches).min(initial=9) > SEPARATION
+        low = cube_goals[cube_goals[:, 2] == CUBE_REST_HEIGHT]
+        assert len(low) == table.cubes - scene.stacks
+        assert len(low) < 2 or closest(low[:, :2]) > SEPARATION
+        assert (angles[own_switches] == 0).all()
+        if not scene.stacks:
+            assert (np.linalg.norm(starts[own_cubes] - goals[own_cubes, :2], axis=1) > THRESHOLD).all()
+
+
+@pytest.mark.parametrize("name", SHARED)
+def test_what_is_not_drawn_starts_solved(name: str) -> None:
+    task = parse_task(name)
+    sides = []
+    for scene, (starts, angles, goals) in layouts(task, 100):
+        for other in set(task.scenes) - {scene}:
+            switches, cubes = task.places(other)
+            assert (angles[switches] == goals[switches, 0]).all()
+            sides += list(angles[switches])
+            assert (goals[cubes, :2] == starts[cubes]).all()  # a solved stack is two cubes on the table
+            assert (goals[cubes, 2] == CUBE_REST_HEIGHT).all()
+    assert set(sides) <= {-0.7, 0.7}
+    assert not sides or abs(np.mean(np.array(sides) > 0) - 0.5) < 0.2  # of 100 at least: 4 standard errors
 
 
 def test_separation_and_threshold_are_those_of_the_task() -> None:
@@ -81,11 +107,15 @@ def test_starts_and_goals_fill_the_square() -> None:
         assert np.abs(offsets.mean(0)).max() < 0.02
 
 
-@pytest.mark.parametrize("name", ["Stack", "Push+Stack"])
+@pytest.mark.parametrize("name", ["Stack", "Push+Stack", "2-Push&Stack", "Push+Stack&1-Switch"])
 def test_a_stack_has_one_goal_right_above_the_other(name: str) -> None:
     task = parse_task(name)
     bases = []
-    for scene, (starts, goals) in layouts(task):
+    for scene, layout in layouts(task):
+        if not scene.stacks:
+            continue
+        _, cubes = task.places(scene)
+        starts, goals = layout.starts[cubes], layout.goals[cubes]
         base = int(goals[:, 2].argmin())
         bases.append(base)
         assert goals[base, 2] == CUBE_REST_HEIGHT
@@ -104,7 +134,7 @@ def test_the_wide_layout_stays_on_the_table(name: str) -> None:
     task = parse_task(name, layout="wide")
     edge = np.array([max(CUBE_HALF, SWITCH_BASE_HALF[0])] * 2)
     low, high = np.array([TABLE_X, TABLE_Y]).T
-    for scene, (starts, goals) in layouts(task, 50):
+    for scene, (starts, _, goals) in layouts(task, 50):
         points = np.concatenate([starts, goals[scene.switches :, :2]])
         assert (points - edge >= low).all()
         assert (points + edge <= high).all()

@@ -171,7 +171,11 @@ def test_a_policy_that_was_trained_with_the_gripper_moves_it(tmp_path: Path, wri
 
 
 @pytest.mark.parametrize(
-    "name", ["1-Push", "2-Switch+2-Push", "Stack", "Push+Stack", "2-Switch|2-Push", "2-Push|Stack"]
+    "name",
+    [
+        *("1-Push", "2-Switch+2-Push", "Stack", "Push+Stack", "2-Switch|2-Push", "2-Push|Stack"),
+        *("2-Switch&2-Push", "2-Push&Stack"),
+    ],
 )
 def test_with_scripted_policies_it_is_about_as_good_as_the_scripted_controller(name: str) -> None:
     slots = 30

@@ -12,7 +12,7 @@ from efmdp.tasks import TaskError
 DEEP_SET = NetworkConfig("deep-set")
 
 # The paper's table "Environment specific RL hyperparameters": reward, epochs, fast decay, slow decay, τ; None is the
-# constant schedule. The last three rows are those of its released code.
+# constant schedule. The last five rows are those of its released code.
 TABLE = [
     ("1-Push", "sparse", 50, None, None, 0.95),
     ("2-Push", "dense", 150, (0.01, 75, 125), (0.01, 75, 125), 0.99),
@@ -23,7 +23,9 @@ TABLE = [
     ("1-Switch+1-Push", "dense", 150, (0.01, 60, 100), (0.01, 60, 100), 0.99),
     ("2-Switch+2-Push", "dense", 250, (0.01, 75, 150), (0.01, 100, 150), 0.99),
     ("2-Switch|2-Push", "dense", 250, (0.01, 50, 100), (0.01, 100, 175), 0.99),
+    ("2-Switch&2-Push", "dense", 250, (0.01, 50, 100), (0.01, 100, 175), 0.99),
     ("2-Push|Stack", "dense", 250, (0.01, 75, 150), (0.01, 75, 150), 0.99),
+    ("2-Push&Stack", "dense", 250, (0.01, 75, 150), (0.01, 75, 150), 0.99),
     ("Stack", "dense", 250, (0.01, 75, 150), (0.01, 75, 150), 0.99),
 ]
 TASKS = [row[0] for row in TABLE]
@@ -166,6 +168,7 @@ def test_json_round_trip(config: TrainConfig) -> None:
         ("2-Switch+2-Push", None, 4),
         ("2-Switch|2-Push", None, 2),
         ("2-Switch|2-Push", 4, 4),
+        ("2-Switch&2-Push", None, 4),
     ],
 )
 def test_mlp_is_padded(task: str, room: int | None, expected: int) -> None:
@@ -201,6 +204,9 @@ def test_fast_differs_between_architectures_in_nothing_but_network_and_rate() ->
         ("3-Switch", ["1-Switch", "3-Switch"]),
         ("2-Switch+2-Push", ["2-Switch+2-Push"]),
         ("2-Switch|2-Push", ["2-Switch|2-Push"]),
+        ("2-Switch&2-Push", ["2-Switch&2-Push"]),
+        ("2-Push&Stack", ["2-Push&Stack"]),
+        ("1-Push&2-Push", ["1-Push&2-Push"]),
         ("Stack", ["Stack"]),
         ("Push+Stack", ["Push+Stack"]),
     ],

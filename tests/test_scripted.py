@@ -5,7 +5,7 @@ import pytest
 
 from efmdp.env import FetchEnv
 from efmdp.rollout import run_episodes
-from efmdp.scripted import Scripted
+from efmdp.scripted import DONE, Scripted
 from efmdp.tasks import parse_task
 
 EPISODES = 100
@@ -21,6 +21,8 @@ EPISODES = 100
         ("Stack", 0.85),
         ("Push+Stack", 0.85),
         ("2-Switch+2-Push", 0.85),
+        ("2-Switch&2-Push", 0.90),
+        ("2-Push&Stack", 0.90),
     ],
 )
 def test_the_tasks_are_solved(name: str, least: float) -> None:
@@ -28,6 +30,19 @@ def test_the_tasks_are_solved(name: str, least: float) -> None:
     outcome = run_episodes(env, Scripted(EPISODES), seed=7)
     assert outcome.success_once.mean() >= least
     assert env.failures == 0
+
+
+@pytest.mark.parametrize("name", ["2-Switch&2-Push", "2-Push&Stack"])
+def test_what_is_solved_is_not_worked_on(name: str) -> None:
+    env, policy = FetchEnv(parse_task(name), 24), Scripted(24)
+    obs, to_do = env.reset(seed=3), np.ones(24, bool)
+    for _ in range(100):
+        solved = env.distance(env.achieved(obs.entities), obs.goals) <= DONE
+        to_do &= ~solved.all(1)
+        actions = policy.act(obs)
+        assert not solved[to_do, policy.target[to_do]].any()
+        obs = env.step(actions).obs
+    assert to_do.mean() < 0.1
 
 
 def test_actions_are_actions() -> None:
@@ -64,7 +79,7 @@ def test_reset_forgets_the_targets_of_those_slots() -> None:
 def test_a_cube_that_is_knocked_away_is_pushed_again() -> None:
     slots = 24
     env = FetchEnv(parse_task("1-Push"), slots)
-    (simulations,) = env._members
+    (simulations,) = env._tables
     obs, policy = env.reset(seed=3), Scripted(slots)
     start, solved_before, solved_after = obs.entities[:, 0, :2].copy(), np.zeros(slots, bool), np.zeros(slots, bool)
     for t in range(100):  # twice the horizon: nothing ends by itself
@@ -84,7 +99,7 @@ def test_a_cube_that_is_knocked_away_is_pushed_again() -> None:
 def test_a_cube_that_is_taken_from_the_hand_is_grasped_again() -> None:
     slots = 24
     env = FetchEnv(parse_task("Stack"), slots)
-    (simulations,) = env._members
+    (simulations,) = env._tables
     obs, policy = env.reset(seed=3), Scripted(slots)
     starts = simulations.qpos[:, simulations.scene.cube_qpos].reshape(slots, 2, 7).copy()
     upper = obs.goals[..., 2].argmax(1)

@@ -31,19 +31,47 @@ def test_every_task_of_the_paper_has_its_own_name(name: str) -> None:
         ("2-Switch|2-Push", 2, [40, 100]),
         ("2-Push|Stack", 2, [100, 50]),
         ("3-Switch|3-Push|1-Switch+2-Push", 3, [60, 150, 120]),
+        ("2-Switch&2-Push", 4, [100, 100]),
+        ("2-Push&Stack", 4, [100, 100]),
+        ("1-Switch&2-Push", 3, [100, 100]),
+        ("3-Switch&Stack&1-Push", 6, [60, 60, 60]),
+        ("Push+Stack&1-Switch+1-Push", 4, [100, 100]),
+        ("2-Push&1-Push", 3, [100, 100]),
     ],
 )
 def test_entities_and_horizons(name: str, entities: int, horizons: list[int]) -> None:
     task = parse_task(name)
     assert task.entities == entities
-    assert [scene.entities for scene in task.scenes] == [entities] * len(horizons)
-    assert [scene.horizon for scene in task.scenes] == horizons
+    assert [task.table(scene).entities for scene in task.scenes] == [entities] * len(horizons)
+    assert list(task.horizons) == horizons
 
 
 def test_a_stack_has_two_cubes_and_no_switch() -> None:
     for name in ("Stack", "Push+Stack"):
         (scene,) = parse_task(name).scenes
         assert (scene.switches, scene.cubes) == (0, 2)
+
+
+def test_a_shared_table_holds_all_switches_then_all_cubes_in_the_order_of_the_names() -> None:
+    task = parse_task("1-Push&2-Switch&1-Switch+1-Push&Stack", layout="wide")
+    (table,) = task.tables
+    assert (table.switches, table.cubes) == (3, 4)
+    order = {scene.name: [list(range(7))[part] for part in task.places(scene)] for scene in task.scenes}
+    assert order == {
+        "1-Push": [[], [3]],
+        "2-Switch": [[0, 1], []],
+        "1-Switch+1-Push": [[2], [4]],
+        "Stack": [[], [5, 6]],
+    }
+
+
+@pytest.mark.parametrize("name", ["3-Push", "2-Switch+2-Push", "Push+Stack", "2-Switch|2-Push", "2-Push|Stack"])
+def test_without_a_shared_table_everything_on_it_is_to_do(name: str) -> None:
+    task = parse_task(name)
+    assert task.tables == task.scenes
+    for scene in task.scenes:
+        switches, cubes = task.places(scene)
+        assert [*range(scene.entities)[switches], *range(scene.entities)[cubes]] == list(range(scene.entities))
 
 
 @pytest.mark.parametrize("name", PAPER_TASKS)
@@ -73,6 +101,7 @@ def test_options_overrule_the_defaults() -> None:
         ("stack", "Stack"),
         ("1-Stack", "Stack"),
         ("2-push|stack", "2-Push|Stack"),
+        ("2-push&stack", "2-Push&Stack"),
     ],
 )
 def test_an_unknown_name_shows_the_grammar_and_the_nearest_name(wrong: str, nearest: str) -> None:
@@ -88,7 +117,7 @@ def test_an_unknown_name_shows_the_grammar_and_the_nearest_name(wrong: str, near
 @pytest.mark.parametrize(
     "wrong",
     [
-        *("", "+", "|", "3-Push|", "|3-Push", "2-Switch+", "+2-Push", "2-Switch2-Push"),
+        *("", "+", "|", "3-Push|", "|3-Push", "&", "3-Push&", "&3-Push", "2-Switch+", "+2-Push", "2-Switch2-Push"),
         *("0-Push", "-1-Push", "03-Push", "1.5-Push", "9999999-Push", "\u0663-Push", "3-Push ", "3-Push\n"),
         *("2-Push+Stack", "2-Switch+2-Push+Stack", "2-Stack"),
     ],
@@ -98,7 +127,9 @@ def test_what_is_not_a_task_is_refused(wrong: str) -> None:
         parse_task(wrong)
 
 
-@pytest.mark.parametrize("name", ["7-Push", "7-Switch", "4-Switch+3-Push", "100-Push", "7-Switch|7-Push"])
+@pytest.mark.parametrize(
+    "name", ["7-Push", "7-Switch", "4-Switch+3-Push", "100-Push", "7-Switch|7-Push", "4-Switch&3-Push", "5-Push&Stack"]
+)
 def test_too_many_entities_are_refused_with_the_number_that_fits(name: str) -> None:
     with pytest.raises(
         TaskError, match=rf"'paper' layout holds {PAPER_CAPACITY} .*'wide' layout holds {WIDE_CAPACITY}"
@@ -129,11 +160,19 @@ def test_a_mixture_needs_equally_many_entities() -> None:
 
 
 def test_a_mixture_names_each_task_once() -> None:
-    with pytest.raises(TaskError, match="twice"):
-        parse_task("2-Push|2-Push")
+    for name in ("2-Push|2-Push", "2-Push&Stack&2-Push"):
+        with pytest.raises(TaskError, match="twice"):
+            parse_task(name)
 
 
-@pytest.mark.parametrize("name", ["Stack", "Push+Stack", "2-Push|Stack"])
+def test_a_mixture_is_of_one_kind() -> None:
+    with pytest.raises(
+        TaskError, match=r"^'2-Switch&2-Push\|Stack' joins tasks by '\|' and by '&': choose one of them$"
+    ):
+        parse_task("2-Switch&2-Push|Stack")
+
+
+@pytest.mark.parametrize("name", ["Stack", "Push+Stack", "2-Push|Stack", "2-Push&Stack"])
 @pytest.mark.parametrize("option", ["gripper", "collisions"])
 def test_stacking_needs_gripper_and_collisions(name: str, option: str) -> None:
     with pytest.raises(TaskError, match="needs the gripper and entity collisions"):

@@ -1,35 +1,18 @@
 """Extrapolation and stitching, as commands: what is played, what is written, and that it goes on where it stopped."""
 
 import csv
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from efmdp import zero_shot
-from efmdp.cli import main
 from efmdp.stats import success_rate
 from efmdp.tables import Row
 from efmdp.tasks import FAMILIES, STITCHED, parse_task
 from efmdp.zero_shot import FIELDS, extrapolation, findings, show, stitching
 
 Efmdp = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def efmdp(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Efmdp:
-    """A command in this process: its exit code, output and errors."""
-
-    def run(*arguments: str | Path) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["efmdp", *map(str, arguments)])
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as end:
-            main()
-        said = capsys.readouterr()
-        return int(end.value.code or 0), said.out, said.err
-
-    return run
 
 
 @pytest.fixture(scope="module")
@@ -124,6 +107,28 @@ def test_what_the_table_holds_is_not_played_again(
     ]
     assert [row["layout"] for row in read(out)[-8:]] == ["wide"] * 8
     assert not list(tmp_path.glob("*.tmp"))
+
+
+def test_what_another_process_adds_meanwhile_is_not_played(
+    efmdp: Efmdp, runs: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, played = tmp_path / "table.csv", list[str]()
+    others = b""
+
+    def answer(trial: zero_shot.Trial, entrant: zero_shot.Entrant, episodes: int) -> Row:
+        played.append(trial.task.name)
+        if others:
+            out.write_bytes(others)
+        return dict(zip(zero_shot.HOW_WELL, ("0.5", "0.1", "0.9", "0.5", "0.5", ""), strict=True))
+
+    monkeypatch.setattr(zero_shot, "_answer", answer)
+    assert efmdp("evaluate", "extrapolation", runs["sets 0"], "--out", out)[0] == 0
+    assert len(played) == 12
+    others = out.read_bytes()
+    out.unlink()
+    assert efmdp("evaluate", "extrapolation", runs["sets 0"], "--out", out)[0] == 0
+    assert len(played) == 13
+    assert out.read_bytes() == others
 
 
 def test_stitching_with_the_physics_of_stacking(efmdp: Efmdp, runs: dict[str, Path], tmp_path: Path) -> None:

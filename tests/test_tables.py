@@ -1,0 +1,42 @@
+"""Tables in files: what is read is what was written, and processes that write one wait for each other."""
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from efmdp.entities import UserError
+from efmdp.tables import grouped, only_writer, read_table, write_table
+
+ROWS = [{"task": "1-Push", "seed": "0"}, {"task": "2-Push", "seed": ""}, {"task": "1-Push", "seed": "a,\nb"}]
+
+
+def test_what_was_written_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "table.csv"
+    assert read_table(path, ("task", "seed")) == read_table(None, ("task",)) == []
+    write_table(path, ROWS)
+    assert read_table(path, ("task", "seed")) == ROWS
+    with pytest.raises(UserError, match="other columns"):
+        read_table(path, ("task",))
+
+
+def test_groups_are_in_order_of_appearance() -> None:
+    assert grouped(ROWS, "task") == {("1-Push",): [ROWS[0], ROWS[2]], ("2-Push",): [ROWS[1]]}
+
+
+def test_writers_wait_for_each_other(tmp_path: Path) -> None:
+    """Every one adds a row to what it read; without waiting most would be lost."""
+    path = tmp_path / "new" / "table.csv"
+
+    def add(who: str) -> None:
+        for number in range(20):
+            with only_writer(path):
+                write_table(path, [*read_table(path, ("who", "number")), {"who": who, "number": str(number)}])
+
+    threads = [threading.Thread(target=add, args=(who,)) for who in "abc"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(read_table(path, ("who", "number"))) == 60
+    assert [file.name for file in path.parent.iterdir()] == ["table.csv"]
