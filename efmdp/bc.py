@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from efmdp.ddpg import Normaliser, finite_numbers, from_named_tensors, gradient_size, named_tensors
+from efmdp.ddpg import Normaliser, descend, finite_numbers, from_named_tensors, named_tensors
 from efmdp.entities import Array, EntityDims, EntityObs
 from efmdp.networks import NetworkConfig, make_actor
 
@@ -82,10 +82,7 @@ class BC:
         wanted = torch.from_numpy(actions).to(self.device)
         error = (self.actor(*self.normaliser(obs)) - wanted) * self.usable_actions
         loss = error.square().sum(-1).mean()
-        self.optimiser.zero_grad()
-        loss.backward()
-        gradient = gradient_size(self._weights)
-        self.optimiser.step()
+        gradient = descend(loss, self._weights, self.optimiser)
         self.updates += 1
         return finite_numbers({"loss": loss, "gradient": gradient}, self.updates)
 

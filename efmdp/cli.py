@@ -166,7 +166,7 @@ class TrainDDPG:
     """fast: ours, for two cores; paper: every value of the paper's tables"""
     seed: int = 0
     out: Path | None = None
-    """the run's folder (default: runs/TASK-NETWORK-RECIPE-SEED)"""
+    """the run's folder (default: runs/TASK-NETWORK-RECIPE-SEED, with collisions asked for runs/TASK-collisions-...)"""
     epochs: int | None = None
     """stop after so many epochs (default: the recipe's)"""
     minutes: float | None = None
@@ -175,6 +175,8 @@ class TrainDDPG:
     """fast recipe: begin with fewer entities where that helps"""
     decay: Literal["fast", "slow"] = "fast"
     """paper recipe: which of its two exploration schedules"""
+    collisions: bool | None = None
+    """whether entities collide with each other (default: where the task stacks)"""
     max_entities: int | None = None
     """mlp: room for so many entities, for tests with more than it is trained on"""
     threads: int = 2
@@ -270,8 +272,9 @@ def _ddpg(how: TrainDDPG) -> Training:
         config = paper(how.task, network, how.seed, how.decay)
     else:
         config = fast(how.task, network, how.seed, how.curriculum)
-    config = replace(config, threads=how.threads)
-    out = how.out or _run_folder(how.task, how.network, config.recipe, how.seed)
+    config = replace(config, threads=how.threads, collisions=how.collisions)
+    title = f"{how.task}-collisions" if how.collisions else how.task
+    out = how.out or _run_folder(title, how.network, config.recipe, how.seed)
     return config, out, partial(train_ddpg, config, out)
 
 

@@ -182,10 +182,7 @@ class DDPG:
             wanted = (config.reward_scale * rewards + config.discount * next_value).clamp_(worst, 0)
         value = self.critic(*obs, actions)
         loss = (value - wanted).square().mean()
-        self.critic_optimiser.zero_grad()
-        loss.backward()
-        gradient = gradient_size(self._critic_weights)
-        self.critic_optimiser.step()
+        gradient = descend(loss, self._critic_weights, self.critic_optimiser)
         return {"critic_loss": loss, "critic_gradient": gradient, "value": value.mean()}
 
     def _improve_actor(self, obs: tuple[Tensor, Tensor, Tensor]) -> dict[str, Tensor]:
@@ -193,10 +190,7 @@ class DDPG:
         chosen = self.actor(*obs) * self.usable_actions
         penalty = chosen.square().sum() / (len(chosen) * self.usable_actions.sum())
         loss = self.config.action_l2 * penalty - self.critic(*obs, chosen).mean()
-        self.actor_optimiser.zero_grad()
-        loss.backward(inputs=self._actor_weights)  # and not those of the critic, which cost as much again
-        gradient = gradient_size(self._actor_weights)
-        self.actor_optimiser.step()
+        gradient = descend(loss, self._actor_weights, self.actor_optimiser)  # without the critic's, which cost as much
         return {"actor_loss": loss, "actor_gradient": gradient, "action_size": penalty}
 
     def tensors(self) -> dict[str, Tensor]:
@@ -247,5 +241,10 @@ def finite_numbers(measured: dict[str, Tensor], update: int) -> dict[str, float]
     return numbers
 
 
-def gradient_size(weights: list[Tensor]) -> Tensor:
-    return torch.nn.utils.get_total_norm([weight.grad for weight in weights if weight.grad is not None])
+def descend(loss: Tensor, weights: list[Tensor], optimiser: torch.optim.Optimizer) -> Tensor:
+    """One step down the gradient of the loss in these weights and no others; returns the gradient's size."""
+    gradients = torch.autograd.grad(loss, weights)
+    for weight, gradient in zip(weights, gradients, strict=True):
+        weight.grad = gradient
+    optimiser.step()
+    return torch.nn.utils.get_total_norm(gradients)

@@ -99,7 +99,10 @@ class DeepSet(nn.Module):
     def forward(
         self, agent: Tensor, entities: Tensor, goals: Tensor, action: Tensor | None, mask: Tensor | None
     ) -> Tensor:
-        return self.rho(pool(self.phi(per_entity(agent, entities, goals, action)), mask))
+        y = per_entity(agent, entities, goals, action)
+        # Flat, because autograd would copy a view before it is changed in place.
+        z = self.phi(y.flatten(0, 1)).unflatten(0, y.shape[:2])
+        return self.rho(pool(z, mask))
 
 
 class Block(nn.Module):
@@ -122,7 +125,7 @@ class Block(nn.Module):
         q, k, v = qkv.transpose(1, 3).unbind(2)  # (B, H, 3, N, D) to three (B, H, N, D)
         attended = F.scaled_dot_product_attention(q, k, v, attn_mask=bias)
         x = x + self.out(attended.transpose(1, 2).flatten(2))  # (B, N, H, D) to (B, N, W)
-        return x + self.feedforward(self.norm_feedforward(x))
+        return x + self.feedforward(self.norm_feedforward(x).flatten(0, 1)).view_as(x)
 
 
 class SelfAttention(nn.Module):

@@ -55,6 +55,7 @@ class Replay:
             np.zeros((c, t, dims.action), np.float32),
             np.zeros(c, np.int64),
         )
+        self.reached = np.zeros((c, t + 1, n, dims.goal), np.float32)  # the subgoals that its entities meet
         self.weights = np.zeros(c)
         self.cumulative = np.zeros(c)  # sums of the weights
         self.added = 0  # episodes ever, of which the last `capacity` are kept
@@ -66,17 +67,17 @@ class Replay:
         slots = (self.added + np.arange(len(new.lengths))) % self.capacity
         for kept, fresh in zip(self.episodes, new, strict=True):
             kept[slots] = fresh
-        self.weights[slots] = self._weigh(new)
+        self.reached[slots] = self.achieved(new.entities)
+        self.weights[slots] = self._weigh(self.reached[slots], new.lengths)
         self.cumulative = np.cumsum(self.weights)
         self.added += len(slots)
 
-    def _weigh(self, new: Episodes) -> Array:
+    def _weigh(self, reached: Array, lengths: Array) -> Array:
         """How often to sample each episode: by the fraction of its entities that moved, or all alike."""
         if not self.by_movement:
-            return np.ones(len(new.lengths))
-        achieved = self.achieved(new.entities)  # (K, T + 1, N, G)
-        inside = np.arange(achieved.shape[1]) <= new.lengths[:, None]  # (K, T + 1)
-        travelled = np.linalg.norm(achieved - achieved[:, :1], axis=-1) * inside[:, :, None]
+            return np.ones(len(lengths))
+        inside = np.arange(reached.shape[1]) <= lengths[:, None]  # (K, T + 1)
+        travelled = np.linalg.norm(reached - reached[:, :1], axis=-1) * inside[:, :, None]
         return UNTOUCHED_WEIGHT + (travelled.max(1) > MOVED).mean(1)
 
     def sample(self, batch_size: int, relabel_prob: float, rng: np.random.Generator) -> Batch:
@@ -89,14 +90,13 @@ class Replay:
             chosen[idle], again = self._draw(len(idle), 1.0, rng)
             for field, fresh in zip(draw, again, strict=True):
                 field[idle] = fresh
-        entities, next_entities = kept.entities[chosen, draw.time], kept.entities[chosen, draw.time + 1]
-        later = self.achieved(kept.entities[chosen, draw.future])
-        goals = relabel(kept.goals[chosen], later, draw.relabelled)
+        now, then = (chosen, draw.time), (chosen, draw.time + 1)
+        goals = relabel(kept.goals[chosen], self.reached[chosen, draw.future], draw.relabelled)
         return Batch(
-            EntityObs(kept.agent[chosen, draw.time], entities, goals),
-            kept.actions[chosen, draw.time],
-            EntityObs(kept.agent[chosen, draw.time + 1], next_entities, goals),
-            self.reward(self.achieved(next_entities), goals),
+            EntityObs(kept.agent[now], kept.entities[now], goals),
+            kept.actions[now],
+            EntityObs(kept.agent[then], kept.entities[then], goals),
+            self.reward(self.reached[then], goals),
         )
 
     def _draw(self, count: int, relabel_prob: float, rng: np.random.Generator) -> tuple[Array, Draw]:
@@ -107,5 +107,4 @@ class Replay:
     def _already_there(self, chosen: Array, draw: Draw) -> Array:
         """Which of the relabelled transitions begin where their goal already holds: they teach little."""
         time, future = draw.time[draw.relabelled], draw.future[draw.relabelled]
-        now, later = (self.achieved(self.episodes.entities[chosen, t]) for t in (time, future))
-        return self.reward(now, later) == 0
+        return self.reward(self.reached[chosen, time], self.reached[chosen, future]) == 0

@@ -8,6 +8,9 @@ from pathlib import Path
 import imageio_ffmpeg
 import pytest
 
+from efmdp.cli import TrainDDPG, _training
+from efmdp.recipes import TrainConfig
+
 
 def efmdp(*arguments: str, cwd: Path | None = None, **environment: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", "from efmdp.cli import main; main()", *arguments]
@@ -78,6 +81,7 @@ def test_check_exits_non_zero_on_a_violation(user_folder: Path) -> None:
         (("check", "99999-Disc"), "unknown task"),
         (("demo", "--episodes", "0"), "play at least one"),
         (("demo", "--minutes", "0"), "--minutes is 0: choose a number above 0"),
+        (("train", "ddpg", "--task", "Stack", "--collisions", "False"), "Stack stacks: it needs the gripper and entity"),
         (("train", "ddpg", "--task", "1-Push", "--minutes", "nan"), "--minutes is nan: choose a number above 0"),
         (("train", "resume", "absent", "--minutes", "-1"), "--minutes is -1: choose a number above 0"),
         (("watch", "1-Push", "--out", "film.txt"), "ends in .mp4"),
@@ -95,6 +99,14 @@ def test_what_the_user_can_mend_is_one_line_and_exit_code_2(
     assert said in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
     assert done.stderr.startswith("efmdp: ")
+
+
+@pytest.mark.parametrize(("collisions", "folder"), [(None, "2-Push"), (True, "2-Push-collisions")])
+def test_collisions_are_part_of_a_run(collisions: bool | None, folder: str) -> None:
+    config, out, _ = _training(TrainDDPG("2-Push", collisions=collisions))
+    assert isinstance(config, TrainConfig)
+    assert config.collisions is collisions
+    assert out == Path("runs") / f"{folder}-deep-set-fast-0"
 
 
 def test_unknown_flags_and_commands_exit_with_2() -> None:
