@@ -186,7 +186,7 @@ class Trainer(Ledger[TrainConfig]):
         steps = self.steps / max(self.clock["collect"], 1e-9)
         updates = self.agent.updates / max(self.clock["learn"], 1e-9)
         speed = f"{self.steps:,} steps, {steps:,.0f} steps/s, {updates:,.0f} updates/s"
-        return self.standing(self.stage.task, speed)
+        return self.standing(self.stage.task, speed) | {"steps": self.steps}
 
     def save(self) -> None:
         """Write everything that the next round depends on; only episodes since the last save are written anew."""

@@ -81,7 +81,7 @@ def test_check_exits_non_zero_on_a_violation(user_folder: Path) -> None:
         (("check", "99999-Disc"), "unknown task"),
         (("demo", "--episodes", "0"), "play at least one"),
         (("demo", "--minutes", "0"), "--minutes is 0: choose a number above 0"),
-        (("train", "ddpg", "--task", "Stack", "--collisions", "False"), "Stack stacks: it needs the gripper and entity"),
+        (("train", "ddpg", "--task", "Stack", "--collisions", "False"), "Stack stacks: it needs the gripper"),
         (("train", "ddpg", "--task", "1-Push", "--minutes", "nan"), "--minutes is nan: choose a number above 0"),
         (("train", "resume", "absent", "--minutes", "-1"), "--minutes is -1: choose a number above 0"),
         (("watch", "1-Push", "--out", "film.txt"), "ends in .mp4"),

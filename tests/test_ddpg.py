@@ -458,6 +458,7 @@ def test_actor_finds_the_best_action() -> None:
 
     agent = make_agent(action_l2=0.0, learning_rate=3e-3, target_every=NEVER)
     agent.critic = Wish()
+    agent._critic_weights = list(agent.critic.parameters())
     agent.critic_optimiser = torch.optim.Adam(agent.critic.parameters(), 1e-9)
     batch = make_batch(0, 64)
     for _ in range(400):
