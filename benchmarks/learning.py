@@ -54,6 +54,7 @@ BATCHES: list[tuple[Kind, int]] = [
     ("mlp", 256),
     ("self-attention", 256),
 ]
+LARGEST_ROUND = 8192  # transitions that a round of updates uses where the efficiency is measured
 EFFICIENCY = {"deep-set, batch 2048": 0.6}  # targets
 PRODUCTS = (1024, 1536, 2048)  # sizes of the square matrices that measure the machine
 OUR_ENVIRONMENT = "efmdp:efmdp/Fetch1Push-v1"
@@ -171,8 +172,9 @@ def measure_efficiency(
         runs[f"product of {n}"] = (lambda m=matrix, out=out: torch.mm(m, m, out=out), 2 * n**3)  # type: ignore[misc]
     for kind, batch in batches:
         tell(f"filling the replay of {kind}")
-        trainer = our_trainer(kind, "3-Push", threads, transitions, batch_size=batch, updates_per_round=1)
-        runs[f"{kind}, batch {batch}"] = (trainer.learn, count_flops(trainer))
+        count = LARGEST_ROUND // batch
+        trainer = our_trainer(kind, "3-Push", threads, transitions, batch_size=batch, updates_per_round=count)
+        runs[f"{kind}, batch {batch}"] = (trainer.learn, count * count_flops(trainer))
     rates = take_turns(runs, rounds, seconds, tell)
     best = [max(rates[f"product of {n}"][turn] for n in PRODUCTS) for turn in range(rounds)]
     updates = {name: values for name, values in rates.items() if not name.startswith("product")}

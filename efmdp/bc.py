@@ -1,13 +1,14 @@
 """Behaviour cloning: an actor that learns to do what was demonstrated."""
 
 from dataclasses import dataclass
+from statistics import fmean
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from efmdp.ddpg import Normaliser, descend, finite_numbers, from_named_tensors, named_tensors
+from efmdp.ddpg import Normaliser, descend, finite_numbers, flatten, from_named_tensors, named_tensors
 from efmdp.entities import Array, EntityDims, EntityObs
 from efmdp.networks import NetworkConfig, make_actor
 
@@ -59,8 +60,7 @@ class BC:
             torch.manual_seed(seed)
             self.actor = make_actor(network, dims).to(device)
         self.normaliser = Normaliser(dims).to(device)
-        self._weights: list[Tensor] = list(self.actor.parameters())
-        self.optimiser = torch.optim.Adam(self._weights, learning_rate, fused=True)
+        self.optimiser = torch.optim.Adam([flatten(self.actor)], learning_rate, fused=True)
         self.usable_actions = torch.from_numpy(usable_actions.astype(np.float32)).to(device)  # (A,)
         self.updates = 0
 
@@ -77,14 +77,21 @@ class BC:
     def reset(self, ids: Array | None = None) -> None:
         """Nothing is remembered between steps."""
 
-    def update(self, obs: EntityObs, actions: Array) -> dict[str, float]:
-        """One gradient step on the squared distance to the demonstrated actions (B, A); returns what was measured."""
+    def update(self, obs: EntityObs, actions: Array, steps: int = 1) -> dict[str, float]:
+        """So many gradient steps on the squared distance to the demonstrated actions (B, A), each on its share of them.
+
+        Returns the means of what was measured."""
         wanted = torch.from_numpy(actions).to(self.device)
-        error = (self.actor(*self.normaliser(obs)) - wanted) * self.usable_actions
+        parts = (tensor.chunk(steps) for tensor in (*self.normaliser(obs), wanted))
+        measured = [finite_numbers(self._step(*share), self.updates) for share in zip(*parts, strict=True)]
+        return {name: fmean(each[name] for each in measured) for name in measured[0]}
+
+    def _step(self, agent: Tensor, entities: Tensor, goals: Tensor, wanted: Tensor) -> dict[str, Tensor]:
+        error = (self.actor(agent, entities, goals) - wanted) * self.usable_actions
         loss = error.square().sum(-1).mean()
-        gradient = descend(loss, self._weights, self.optimiser)
+        gradient = descend(loss, self.actor, self.optimiser)
         self.updates += 1
-        return finite_numbers({"loss": loss, "gradient": gradient}, self.updates)
+        return {"loss": loss, "gradient": gradient}
 
     def tensors(self) -> dict[str, Tensor]:
         """Everything that learns, by name."""

@@ -2,12 +2,14 @@
 
 import copy
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from efmdp.entities import Array, EntityDims, EntityObs, UserError
 from efmdp.networks import Actor, NetworkConfig, make_actor, make_critic
@@ -94,6 +96,31 @@ class NonFinite(UserError):
     """A number that went wrong; the message names it."""
 
 
+class Transitions(NamedTuple):
+    """A batch as the networks see it: normalised, and on their device."""
+
+    agent: Tensor  # (B, U)
+    entities: Tensor  # (B, N, E)
+    goals: Tensor  # (B, N, G)
+    actions: Tensor  # (B, A)
+    next_agent: Tensor  # (B, U)
+    next_entities: Tensor  # (B, N, E)
+    rewards: Tensor  # (B,)
+
+    @property
+    def obs(self) -> tuple[Tensor, Tensor, Tensor]:
+        return self.agent, self.entities, self.goals
+
+    @property
+    def next_obs(self) -> tuple[Tensor, Tensor, Tensor]:
+        return self.next_agent, self.next_entities, self.goals  # the goals hold for both
+
+    def shares(self, number: int) -> Iterator["Transitions"]:
+        """As many equal parts."""
+        for share in zip(*(tensor.chunk(number) for tensor in self), strict=True):
+            yield Transitions(*share)
+
+
 class DDPG:
     """Actor, critic, their targets and optimisers. `usable_actions` marks which actions the task listens to."""
 
@@ -115,11 +142,13 @@ class DDPG:
         for target in (self.target_actor, self.target_critic):
             target.requires_grad_(False)
         self.normaliser = Normaliser(dims, config.observation_clip, config.normalised_clip).to(device)
-        self._actor_weights: list[Tensor] = list(self.actor.parameters())
-        self._critic_weights: list[Tensor] = list(self.critic.parameters())
-        self._target_weights: list[Tensor] = [*self.target_actor.parameters(), *self.target_critic.parameters()]
-        self.actor_optimiser = torch.optim.Adam(self._actor_weights, config.learning_rate, fused=True)
-        self.critic_optimiser = torch.optim.Adam(self._critic_weights, config.learning_rate, fused=True)
+        self._weights, self._target_weights = (
+            [flatten(network) for network in pair]
+            for pair in ((self.actor, self.critic), (self.target_actor, self.target_critic))
+        )
+        self.actor_optimiser, self.critic_optimiser = (
+            torch.optim.Adam([vector], config.learning_rate, fused=True) for vector in self._weights
+        )
         self.usable_actions = torch.from_numpy(usable_actions.astype(np.float32)).to(device)  # (A,)
         self.updates = 0
 
@@ -149,48 +178,53 @@ class DDPG:
     def reset(self, ids: Array | None = None) -> None:
         """Nothing is remembered between steps."""
 
-    def update(self, batch: Batch, largest_cost: float) -> dict[str, float]:
-        """One gradient step of the critic and, when it is its turn, of the actor; then the targets follow.
+    def update(self, batch: Batch, largest_cost: float, steps: int = 1) -> dict[str, float]:
+        """So many gradient steps, each on its share of the batch. Returns what was last measured.
 
-        `largest_cost` is the most that one step can cost, unscaled. Returns what was measured; the actor's only then.
+        `largest_cost` is the most that one step of an episode can cost, unscaled.
         """
+        measured: dict[str, float] = {}
+        for share in self._prepare(batch).shares(steps):
+            measured |= finite_numbers(self._step(share, largest_cost), self.updates)
+        return measured
+
+    def _prepare(self, batch: Batch) -> Transitions:
         for name, parts in (("observation", (*batch.obs, *batch.next_obs)), ("reward", (batch.rewards,))):
             if not all(np.isfinite(part).all() for part in parts):  # clipping would hide it
                 raise NonFinite(f"a {name} in the batch of update {self.updates + 1} is not finite")
-        obs = self.normaliser(batch.obs)
-        measured = self._improve_critic(obs, batch, largest_cost)
+        actions, rewards = (torch.from_numpy(part).to(self.device) for part in (batch.actions, batch.rewards))
+        return Transitions(*self.normaliser(batch.obs), actions, *self.normaliser.state(batch.next_obs), rewards)
+
+    def _step(self, batch: Transitions, largest_cost: float) -> dict[str, Tensor]:
+        """One gradient step of the critic and, when it is its turn, of the actor; then the targets follow."""
+        measured = self._improve_critic(batch, largest_cost)
         if self.updates % self.config.actor_every == 0:
-            measured |= self._improve_actor(obs)
+            measured |= self._improve_actor(batch)
         self.updates += 1
         if self.updates % self.config.target_every == 0:
-            online = self._actor_weights + self._critic_weights
-            torch._foreach_lerp_(self._target_weights, online, 1 - self.config.target_keep)
-        return finite_numbers(measured, self.updates)
+            for target, online in zip(self._target_weights, self._weights, strict=True):
+                target.lerp_(online, 1 - self.config.target_keep)
+        return measured
 
-    def _improve_critic(
-        self, obs: tuple[Tensor, Tensor, Tensor], batch: Batch, largest_cost: float
-    ) -> dict[str, Tensor]:
+    def _improve_critic(self, batch: Transitions, largest_cost: float) -> dict[str, Tensor]:
         """Towards the reward and the discounted value of what the target actor would do next."""
         config = self.config
-        actions = torch.from_numpy(batch.actions).to(self.device)
-        rewards = torch.from_numpy(batch.rewards).to(self.device)
         with torch.no_grad():
-            next_obs = (*self.normaliser.state(batch.next_obs), obs[2])  # the goals hold for both
-            next_actions = self.target_actor(*next_obs) * self.usable_actions
-            next_value = self.target_critic(*next_obs, next_actions)
+            next_actions = self.target_actor(*batch.next_obs) * self.usable_actions
+            next_value = self.target_critic(*batch.next_obs, next_actions)
             worst = -config.reward_scale * largest_cost / (1 - config.discount)
-            wanted = (config.reward_scale * rewards + config.discount * next_value).clamp_(worst, 0)
-        value = self.critic(*obs, actions)
+            wanted = (config.reward_scale * batch.rewards + config.discount * next_value).clamp_(worst, 0)
+        value = self.critic(*batch.obs, batch.actions)
         loss = (value - wanted).square().mean()
-        gradient = descend(loss, self._critic_weights, self.critic_optimiser)
+        gradient = descend(loss, self.critic, self.critic_optimiser)
         return {"critic_loss": loss, "critic_gradient": gradient, "value": value.mean()}
 
-    def _improve_actor(self, obs: tuple[Tensor, Tensor, Tensor]) -> dict[str, Tensor]:
+    def _improve_actor(self, batch: Transitions) -> dict[str, Tensor]:
         """Towards actions that the critic values, and small ones."""
-        chosen = self.actor(*obs) * self.usable_actions
+        chosen = self.actor(*batch.obs) * self.usable_actions
         penalty = chosen.square().sum() / (len(chosen) * self.usable_actions.sum())
-        loss = self.config.action_l2 * penalty - self.critic(*obs, chosen).mean()
-        gradient = descend(loss, self._actor_weights, self.actor_optimiser)  # without the critic's, which cost as much
+        loss = self.config.action_l2 * penalty - self.critic(*batch.obs, chosen).mean()
+        gradient = descend(loss, self.actor, self.actor_optimiser)  # without the critic's, which cost as much
         return {"actor_loss": loss, "actor_gradient": gradient, "action_size": penalty}
 
     def tensors(self) -> dict[str, Tensor]:
@@ -241,10 +275,19 @@ def finite_numbers(measured: dict[str, Tensor], update: int) -> dict[str, float]
     return numbers
 
 
-def descend(loss: Tensor, weights: list[Tensor], optimiser: torch.optim.Optimizer) -> Tensor:
-    """One step down the gradient of the loss in these weights and no others; returns the gradient's size."""
-    gradients = torch.autograd.grad(loss, weights)
-    for weight, gradient in zip(weights, gradients, strict=True):
-        weight.grad = gradient
+def flatten(network: torch.nn.Module) -> Tensor:
+    """Lay all weights of a network out in one vector, so that one operation changes them all."""
+    vector = parameters_to_vector(network.parameters()).detach()
+    vector_to_parameters(vector, network.parameters())
+    return vector
+
+
+def descend(loss: Tensor, network: torch.nn.Module, optimiser: torch.optim.Optimizer) -> Tensor:
+    """One step of the network's weights, and no others, down the gradient of the loss; returns the gradient's size.
+
+    The optimiser is that of the weights as one vector."""
+    gradient = parameters_to_vector(torch.autograd.grad(loss, list(network.parameters())))
+    (vector,) = optimiser.param_groups[0]["params"]
+    vector.grad = gradient
     optimiser.step()
-    return torch.nn.utils.get_total_norm(gradients)
+    return gradient.norm()

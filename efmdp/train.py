@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -162,11 +161,9 @@ class Trainer(Ledger[TrainConfig]):
         config = self.config
         with self.timed("learn"):
             self.agent.set_learning_rate(config.ddpg.learning_rate * self.stage.rate_factor(self.stage_epoch))
-            losses: dict[str, float] = {}
-            for _ in range(config.updates_per_round):
-                batch = self.replay.sample(config.batch_size, config.relabel_prob, self.rng)
-                losses |= self.agent.update(batch, self.largest_cost)
-            self.measure(losses)
+            steps = config.updates_per_round
+            batch = self.replay.sample(steps * config.batch_size, config.relabel_prob, self.rng)
+            self.measure(self.agent.update(batch, self.largest_cost, steps))
 
     def finish_epoch(self) -> None:
         """Evaluate and write down, and move to the next stage when it is time."""
@@ -262,12 +259,12 @@ class Cloner(Ledger[BCConfig]):
 
     def learn(self) -> None:
         with self.timed("learn"):
-            losses = [self.agent.update(*self._sample()) for _ in range(self.config.updates_per_round)]
-            self.measure({name: fmean(each[name] for each in losses) for name in losses[0]})
+            steps = self.config.updates_per_round
+            self.measure(self.agent.update(*self._sample(steps * self.config.batch_size), steps))
 
-    def _sample(self) -> tuple[EntityObs, Array]:
-        """A batch of observations and what was done there (B, A)."""
-        chosen = self.rng.integers(len(self.time_of), size=self.config.batch_size)
+    def _sample(self, count: int) -> tuple[EntityObs, Array]:
+        """So many observations and what was done there (count, A)."""
+        chosen = self.rng.integers(len(self.time_of), size=count)
         k, t, shown = self.episode_of[chosen], self.time_of[chosen], self.episodes
         return EntityObs(shown.agent[k, t], shown.entities[k, t], shown.goals[k]), shown.actions[k, t]
 

@@ -154,7 +154,7 @@ def test_failed_demonstrations_are_dropped(discs: Demos, tmp_path: Path) -> None
     for kept, shown in zip(cloned.episodes, episodes, strict=True):
         assert np.array_equal(kept, shown[flags.success_once])
     good = {goal.tobytes() for goal in episodes.goals[flags.success_once]}
-    obs, _ = cloned._sample()
+    obs, _ = cloned._sample(64)
     assert {goal.tobytes() for goal in obs.goals} <= good
     out = go(discs, tmp_path / "run", 1)
     assert (rows(out)[0]["demos_used"], rows(out)[0]["demos_successful"]) == ("40", str(succeeded))
@@ -352,18 +352,18 @@ def test_config_comes_back_from_json(discs: Demos) -> None:
 def test_stops_at_a_loss_that_is_not_finite(
     discs: Demos, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: Any
 ) -> None:
-    out, update = tmp_path / "run", BC.update
+    out, step = tmp_path / "run", BC._step
 
-    def failing(agent: BC, *arguments: Any) -> dict[str, float]:
+    def failing(agent: BC, *arguments: Any) -> dict[str, torch.Tensor]:
         if agent.updates == 17:
             with torch.no_grad():
                 next(agent.actor.parameters())[0, 0] = float("nan")
-        return update(agent, *arguments)
+        return step(agent, *arguments)
 
-    monkeypatch.setattr(BC, "update", failing)
+    monkeypatch.setattr(BC, "_step", failing)
     with pytest.raises(NonFinite, match="loss became nan in update 18"):
         train_bc(tiny(discs), discs, out)
-    monkeypatch.setattr(BC, "update", update)
+    monkeypatch.setattr(BC, "_step", step)
     assert len(rows(out)) == 1
     assert np.isfinite(load_policy(out).act(make_env("2-Disc").observe())).all()
     assert result(go(discs, out)) == whole

@@ -498,15 +498,15 @@ def test_out_of_time_is_after_an_epoch(tmp_path: Path, uninterrupted: Callable[[
 def test_stops_at_a_number_that_is_not_finite(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, uninterrupted: Callable[[TrainConfig], Any]
 ) -> None:
-    out, update = tmp_path / "run", DDPG.update
+    out, step = tmp_path / "run", DDPG._step
 
-    def failing(agent: DDPG, *arguments: Any) -> dict[str, float]:
+    def failing(agent: DDPG, *arguments: Any) -> dict[str, torch.Tensor]:
         if agent.updates == 27:
             with torch.no_grad():
                 next(agent.critic.parameters())[0, 0] = float("nan")
-        return update(agent, *arguments)
+        return step(agent, *arguments)
 
-    monkeypatch.setattr(DDPG, "update", failing)
+    monkeypatch.setattr(DDPG, "_step", failing)
     with pytest.raises(NonFinite, match="critic loss became nan in update 28"):
         train_ddpg(TINY, out)
     monkeypatch.undo()
