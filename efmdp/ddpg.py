@@ -193,7 +193,9 @@ class DDPG:
             if not all(np.isfinite(part).all() for part in parts):  # clipping would hide it
                 raise NonFinite(f"a {name} in the batch of update {self.updates + 1} is not finite")
         actions, rewards = (torch.from_numpy(part).to(self.device) for part in (batch.actions, batch.rewards))
-        return Transitions(*self.normaliser(batch.obs), actions, *self.normaliser.state(batch.next_obs), rewards)
+        agent, entities, goals = self.normaliser(batch.obs)
+        next_agent, next_entities = self.normaliser.state(batch.next_obs)
+        return Transitions(agent, entities, goals, actions, next_agent, next_entities, rewards)
 
     def _step(self, batch: Transitions, largest_cost: float) -> dict[str, Tensor]:
         """One gradient step of the critic and, when it is its turn, of the actor; then the targets follow."""
