@@ -1,8 +1,9 @@
-"""What each piece of the `fast` recipe buys: the recipe with one piece taken out, same seeds, same epochs.
+"""What each piece of the `fast` recipe buys: the recipe with one piece taken out, same seeds.
 
-python -m benchmarks.ablation [--task 1-Push] [--epochs 5] [--seeds 0 1] [--out results/ablation] trains every variant
-with every seed from scratch, one process and one thread each, as many at a time as there are cores. It writes OUT.csv
-(one row an epoch) and OUT.png, and prints the success on the selection seeds after the last epoch and the time taken.
+python -m benchmarks.ablation [--task 1-Push] [--epochs 5] [--seeds 0 1] [--variants NAME ...] [--out OUT] trains every
+variant with every seed, one process and one thread each, as many at a time as there are cores. The runs are kept in
+runs/ablation, so that the same command goes on where it was stopped. It writes OUT.csv (one row an epoch) and OUT.png,
+and prints the success on the selection seeds after the last epoch and the time taken.
 """
 
 import argparse
@@ -10,7 +11,6 @@ import csv
 import json
 import multiprocessing
 import os
-import tempfile
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import replace
@@ -25,6 +25,7 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
+from efmdp.entities import Objective
 from efmdp.recipes import TrainConfig, fast, make_network
 from efmdp.runs import read_rows
 from efmdp.train import train_ddpg
@@ -41,6 +42,15 @@ def steady(config: TrainConfig) -> TrainConfig:
     return replace(config, stages=tuple(calm))
 
 
+def uncurricular(config: TrainConfig) -> TrainConfig:
+    """Only the task itself, for as many epochs as the stages together may take."""
+    return replace(config, stages=(replace(config.stages[-1], epochs=config.epochs),))
+
+
+def undecayed(config: TrainConfig) -> TrainConfig:
+    return replace(config, stages=tuple(replace(stage, rate_to=1.0) for stage in config.stages))
+
+
 VARIANTS: dict[str, Change] = {
     "fast": lambda config: config,
     "no redraws": lambda config: replace(config, redraws=0),
@@ -52,21 +62,25 @@ VARIANTS: dict[str, Change] = {
         config, ddpg=replace(config.ddpg, target_keep=0.95, target_every=40)
     ),
     "actor at every update": lambda config: replace(config, ddpg=replace(config.ddpg, actor_every=1)),
+    "averaged rewards": lambda config: replace(config, objective=Objective("sparse", "mean")),
+    "no curriculum": uncurricular,
+    "constant learning rate": undecayed,
 }
+RUNS = Path("runs/ablation")
 
 
-def run(variant: str, task: str, seed: int, epochs: int) -> list[dict[str, str]]:
+def run(variant: str, task: str, seed: int, epochs: int | None) -> list[dict[str, str]]:
     """Train one variant; its metrics and timings, one row an epoch."""
-    config = fast(task, make_network("deep-set", task, None), seed, curriculum=False)
-    with tempfile.TemporaryDirectory() as folder:
-        out = Path(folder) / "run"
-        train_ddpg(VARIANTS[variant](replace(config, threads=1)), out, epochs)
-        rows = list(zip(read_rows(out / "metrics.csv"), read_rows(out / "timings.csv"), strict=True))
+    config = fast(task, make_network("deep-set", task, None), seed)
+    out = RUNS / f"{task}-{variant.replace(',', '').replace(' ', '-')}-{seed}"
+    train_ddpg(VARIANTS[variant](replace(config, threads=1)), out, epochs)
+    rows = list(zip(read_rows(out / "metrics.csv"), read_rows(out / "timings.csv"), strict=True))[:epochs]
     return [
         {
             "task": task,
             "variant": variant,
             "seed": str(seed),
+            "trained_on": row["task"],
             **{name: row[name] for name in ("epoch", "steps", "updates", "success_once")},
             "seconds": f"{float(timing['collect']) + float(timing['learn']):.1f}",
         }
@@ -75,17 +89,16 @@ def run(variant: str, task: str, seed: int, epochs: int) -> list[dict[str, str]]
 
 
 def draw(rows: list[dict[str, str]], path: Path) -> None:
-    """Success against steps: a line for each variant, the mean over its seeds."""
+    """Success on the task itself against steps: a line for each variant and seed."""
     figure, axis = plt.subplots(figsize=(7, 4.5), layout="constrained")
-    for variant in VARIANTS:
-        steps = sorted({int(row["steps"]) for row in rows if row["variant"] == variant})
-        success = [
-            mean(float(r["success_once"]) for r in rows if r["variant"] == variant and int(r["steps"]) == step)
-            for step in steps
-        ]
-        axis.plot(steps, success, "o-", label=variant, linewidth=3 if variant == "fast" else 1.2)
-    seeds = sorted({row["seed"] for row in rows})
-    axis.set(xlabel="environment steps", ylabel="success", title=f"{rows[0]['task']}, mean of seeds {', '.join(seeds)}")
+    for index, variant in enumerate(dict.fromkeys(row["variant"] for row in rows)):
+        mine = [row for row in rows if row["variant"] == variant and row["trained_on"] == row["task"]]
+        for number, seed in enumerate(dict.fromkeys(row["seed"] for row in mine)):
+            points = [(int(row["steps"]), float(row["success_once"])) for row in mine if row["seed"] == seed]
+            (line,) = axis.plot(*zip(*points, strict=True), "o-", color=f"C{index}", label="_" * number + variant)
+            line.set_linewidth(3 if variant == "fast" else 1.2)
+    seeds = ", ".join(dict.fromkeys(row["seed"] for row in rows))
+    axis.set(xlabel="environment steps", ylabel="success", title=f"{rows[0]['task']}, seeds {seeds}")
     axis.grid(alpha=0.3)
     axis.legend(fontsize=8)
     figure.savefig(path, dpi=110)
@@ -95,12 +108,14 @@ def draw(rows: list[dict[str, str]], path: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--task", default="1-Push")
-    parser.add_argument("--epochs", type=int, default=5)
+    parser.add_argument("--epochs", type=int, help="at most so many; as many as the recipe says if not given")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1])
-    parser.add_argument("--out", type=Path, default=Path("results/ablation"))
+    parser.add_argument("--variants", nargs="+", default=list(VARIANTS), choices=VARIANTS, metavar="NAME")
+    parser.add_argument("--out", type=Path, help="results/ablation-TASK if not given")
     args = parser.parse_args()
+    out = args.out or Path(f"results/ablation-{args.task}")
     os.environ["OMP_NUM_THREADS"] = "1"
-    jobs = [(variant, args.task, seed, args.epochs) for seed in args.seeds for variant in VARIANTS]
+    jobs = [(variant, args.task, seed, args.epochs) for seed in args.seeds for variant in args.variants]
     rows: list[dict[str, str]] = []
     spawn = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(os.cpu_count(), spawn) as pool, Progress(console=Console(stderr=True)) as progress:
@@ -108,21 +123,23 @@ def main() -> None:
         for done in as_completed([pool.submit(run, *job) for job in jobs]):
             rows += done.result()
             progress.advance(bar)
-    rows.sort(key=lambda row: (list(VARIANTS).index(row["variant"]), int(row["seed"]), int(row["epoch"])))
-    args.out.parent.mkdir(parents=True, exist_ok=True)
-    with Path(f"{args.out}.csv").open("w", newline="") as file:
+    rows.sort(key=lambda row: (args.variants.index(row["variant"]), int(row["seed"]), int(row["epoch"])))
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with Path(f"{out}.csv").open("w", newline="") as file:
         writer = csv.DictWriter(file, rows[0])
         writer.writeheader()
         writer.writerows(rows)
-    draw(rows, Path(f"{args.out}.png"))
-    last = [row for row in rows if row["epoch"] == str(args.epochs)]
-    table = Table("variant", *[f"success, seed {seed}" for seed in args.seeds], "seconds", title=args.task)
+    draw(rows, Path(f"{out}.png"))
+    last = list({(row["variant"], row["seed"]): row for row in rows}.values())
+    seeds = [f"success, seed {seed}" for seed in args.seeds]
+    table = Table("variant", *seeds, "steps", "seconds", title=args.task)
     summary = {}
-    for variant in VARIANTS:
+    for variant in args.variants:
         mine = [row for row in last if row["variant"] == variant]
-        seconds = mean(float(row["seconds"]) for row in mine)
-        table.add_row(variant, *[f"{float(row['success_once']):.0%}" for row in mine], f"{seconds:.0f}")
-        summary[variant] = {"success": [float(row["success_once"]) for row in mine], "seconds": round(seconds, 1)}
+        steps, seconds = (round(mean(float(row[name]) for row in mine)) for name in ("steps", "seconds"))
+        table.add_row(variant, *[f"{float(r['success_once']):.0%}" for r in mine], f"{steps:,}", str(seconds))
+        success = [float(row["success_once"]) for row in mine]
+        summary[variant] = {"success": success, "steps": steps, "seconds": seconds}
     Console().print(table)
     print(json.dumps({"benchmark": "ablation", "task": args.task, "epochs": args.epochs, "variants": summary}))
 
