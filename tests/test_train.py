@@ -18,7 +18,7 @@ from efmdp import train
 from efmdp.ddpg import DDPG, DDPGConfig, NonFinite
 from efmdp.discs import DiscEnv
 from efmdp.domains import make_env
-from efmdp.entities import Objective
+from efmdp.entities import Objective, UserError
 from efmdp.evaluate import SELECTION, load_policy, play_episodes, stream_seed
 from efmdp.networks import NetworkConfig
 from efmdp.recipes import Exploration, Stage, TrainConfig
@@ -571,6 +571,12 @@ def test_policy_acts_on_other_numbers_of_entities(tmp_path: Path) -> None:
             outcome = play_episodes(env, policy, 10, seed=0)
             assert outcome.success_once.shape == (10,)
             assert outcome.distance.shape == (10, env.num_entities)
+
+
+def test_policy_refuses_a_task_of_another_kind(tmp_path: Path) -> None:
+    policy = load_policy(go(TINY, tmp_path / "run", 2), "last")
+    with pytest.raises(UserError, match=r"are \(10, 16, 3\), this policy of 1-Disc knows \(4, 6, 3\): another task"):
+        play_episodes(make_env("1-Push", 2), policy, 2, seed=0)
 
 
 def test_policy_file_acts_like_the_agent(tmp_path: Path) -> None:
