@@ -11,6 +11,7 @@ import csv
 import json
 import multiprocessing
 import os
+import sys
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import replace
@@ -28,18 +29,20 @@ from rich.table import Table
 from efmdp.entities import Objective
 from efmdp.recipes import TrainConfig, fast, make_network
 from efmdp.runs import read_rows
+from efmdp.tasks import parse_task
 from efmdp.train import train_ddpg
 
 Change = Callable[[TrainConfig], TrainConfig]
 
 
-def unpenalised(config: TrainConfig) -> TrainConfig:
-    return replace(config, stages=tuple(replace(stage, action_l2=0.1) for stage in config.stages))
-
-
 def steady(config: TrainConfig) -> TrainConfig:
     calm = [replace(s, exploration=replace(s.exploration, decay_with_success=0.0)) for s in config.stages]
     return replace(config, stages=tuple(calm))
+
+
+def averaged(config: TrainConfig) -> TrainConfig:
+    """For one entity that is the same."""
+    return config if parse_task(config.task).entities == 1 else replace(config, objective=Objective("sparse", "mean"))
 
 
 def uncurricular(config: TrainConfig) -> TrainConfig:
@@ -57,23 +60,33 @@ VARIANTS: dict[str, Change] = {
     "episodes alike": lambda config: replace(config, by_movement=False),
     "no redraws, episodes alike": lambda config: replace(config, redraws=0, by_movement=False),
     "steady exploration": steady,
-    "action penalty 0.1": unpenalised,
+    "action penalty 0.1": lambda config: replace(config, ddpg=replace(config.ddpg, action_l2=0.1)),
     "targets as in the paper": lambda config: replace(
         config, ddpg=replace(config.ddpg, target_keep=0.95, target_every=40)
     ),
     "actor at every update": lambda config: replace(config, ddpg=replace(config.ddpg, actor_every=1)),
-    "averaged rewards": lambda config: replace(config, objective=Objective("sparse", "mean")),
+    "averaged rewards": averaged,
     "no curriculum": uncurricular,
     "constant learning rate": undecayed,
 }
 RUNS = Path("runs/ablation")
 
 
+def recipe(task: str, seed: int) -> TrainConfig:
+    return replace(fast(task, make_network("deep-set", task, None), seed), threads=1)
+
+
+def different(task: str) -> list[str]:
+    """The variants that change something for this task."""
+    plain = recipe(task, 0)
+    return [name for name, change in VARIANTS.items() if name == "fast" or change(plain) != plain]
+
+
 def run(variant: str, task: str, seed: int, epochs: int | None) -> list[dict[str, str]]:
     """Train one variant; its metrics and timings, one row an epoch."""
-    config = fast(task, make_network("deep-set", task, None), seed)
+    config = recipe(task, seed)
     out = RUNS / f"{task}-{variant.replace(',', '').replace(' ', '-')}-{seed}"
-    train_ddpg(VARIANTS[variant](replace(config, threads=1)), out, epochs)
+    train_ddpg(VARIANTS[variant](config), out, epochs)
     rows = list(zip(read_rows(out / "metrics.csv"), read_rows(out / "timings.csv"), strict=True))[:epochs]
     return [
         {
@@ -110,31 +123,37 @@ def main() -> None:
     parser.add_argument("--task", default="1-Push")
     parser.add_argument("--epochs", type=int, help="at most so many; as many as the recipe says if not given")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1])
-    parser.add_argument("--variants", nargs="+", default=list(VARIANTS), choices=VARIANTS, metavar="NAME")
+    parser.add_argument("--variants", nargs="+", choices=VARIANTS, metavar="NAME", help="all that differ if not given")
     parser.add_argument("--out", type=Path, help="results/ablation-TASK if not given")
     args = parser.parse_args()
     out = args.out or Path(f"results/ablation-{args.task}")
+    variants = args.variants or different(args.task)
     os.environ["OMP_NUM_THREADS"] = "1"
-    jobs = [(variant, args.task, seed, args.epochs) for seed in args.seeds for variant in args.variants]
+    jobs = [(variant, args.task, seed, args.epochs) for seed in args.seeds for variant in variants]
     rows: list[dict[str, str]] = []
     spawn = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(os.cpu_count(), spawn) as pool, Progress(console=Console(stderr=True)) as progress:
         bar = progress.add_task("runs", total=len(jobs))
-        for done in as_completed([pool.submit(run, *job) for job in jobs]):
-            rows += done.result()
-            progress.advance(bar)
-    rows.sort(key=lambda row: (args.variants.index(row["variant"]), int(row["seed"]), int(row["epoch"])))
+        try:
+            for done in as_completed([pool.submit(run, *job) for job in jobs]):
+                rows += done.result()
+                progress.advance(bar)
+        except KeyboardInterrupt:
+            pool.shutdown(cancel_futures=True)
+            sys.exit("interrupted: the same command goes on")
+    rows.sort(key=lambda row: (variants.index(row["variant"]), int(row["seed"]), int(row["epoch"])))
     out.parent.mkdir(parents=True, exist_ok=True)
     with Path(f"{out}.csv").open("w", newline="") as file:
         writer = csv.DictWriter(file, rows[0])
         writer.writeheader()
         writer.writerows(rows)
     draw(rows, Path(f"{out}.png"))
-    last = list({(row["variant"], row["seed"]): row for row in rows}.values())
+    own = [row for row in rows if row["trained_on"] == args.task]
+    last = list({(row["variant"], row["seed"]): row for row in own}.values())
     seeds = [f"success, seed {seed}" for seed in args.seeds]
     table = Table("variant", *seeds, "steps", "seconds", title=args.task)
     summary = {}
-    for variant in args.variants:
+    for variant in variants:
         mine = [row for row in last if row["variant"] == variant]
         steps, seconds = (round(mean(float(row[name]) for row in mine)) for name in ("steps", "seconds"))
         table.add_row(variant, *[f"{float(r['success_once']):.0%}" for r in mine], f"{steps:,}", str(seconds))

@@ -33,7 +33,7 @@ Row = dict[str, Any]
 def write(path: Path, rows: list[Row]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w", newline="") as file:
-        writer = csv.DictWriter(file, rows[0])
+        writer = csv.DictWriter(file, dict.fromkeys(name for row in rows for name in row))
         writer.writeheader()
         writer.writerows(rows)
 
@@ -104,6 +104,7 @@ def outcome(path: Path, episodes: int) -> Row:
         "reference_success_once": round(float(played["reference"].success_once.mean()), 4),
         "save_share_last_epoch": round(spent["save"] / sum(spent.values()), 4),
         "peak_mb": round(float(timing["peak_mb"])),
+        "commit": (Run(path).config() or {})["versions"]["commit"][:10],
     }
 
 

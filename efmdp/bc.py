@@ -82,7 +82,7 @@ class BC:
 
         Returns the means of what was measured."""
         wanted = torch.from_numpy(actions).to(self.device)
-        parts = (tensor.chunk(steps) for tensor in (*self.normaliser(obs), wanted))
+        parts = (tensor.unflatten(0, (steps, -1)) for tensor in (*self.normaliser(obs), wanted))
         measured = [finite_numbers(self._step(*share), self.updates) for share in zip(*parts, strict=True)]
         return {name: fmean(each[name] for each in measured) for name in measured[0]}
 

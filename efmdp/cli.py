@@ -2,6 +2,7 @@
 
 import hashlib
 import importlib
+import json
 import math
 import os
 import sys
@@ -173,8 +174,8 @@ class TrainDDPG:
     """stop at the end of the epoch after so many minutes (default: no limit)"""
     curriculum: bool = True
     """fast recipe: begin with fewer entities where that helps"""
-    decay: Literal["fast", "slow"] = "fast"
-    """paper recipe: which of its two exploration schedules"""
+    decay: Literal["fast", "slow"] | None = None
+    """paper recipe: which of its two exploration schedules (default: fast)"""
     collisions: bool | None = None
     """whether entities collide with each other (default: where the task stacks)"""
     max_entities: int | None = None
@@ -269,7 +270,9 @@ def _ddpg(how: TrainDDPG) -> Training:
 
     network = make_network(how.network, how.task, how.max_entities)
     if how.recipe == "paper":
-        config = paper(how.task, network, how.seed, how.decay)
+        config = paper(how.task, network, how.seed, how.decay or "fast")
+    elif how.decay:
+        raise UserError("--decay belongs to --recipe paper: the exploration of the fast recipe decays with success")
     else:
         config = fast(how.task, network, how.seed, how.curriculum)
     config = replace(config, threads=how.threads, collisions=how.collisions)
@@ -300,15 +303,22 @@ def _resumed(how: TrainResume) -> Training:
     stored = Run(out).config() if out.is_dir() else None
     if stored is None:
         raise UserError(f"there is no run at {out}: begin one with efmdp train ddpg --out {out}")
-    if stored.get("method") != "bc":
-        config = recipes.from_json(stored["config"])
+    module = bc if stored.get("method") == "bc" else recipes
+    try:
+        config = module.from_json(stored["config"])
+        unknown = json.loads(json.dumps(asdict(config))) != stored["config"]
+    except (KeyError, TypeError):
+        unknown = True
+    if unknown:
+        commit = stored.get("versions", {}).get("commit", "unknown")
+        raise UserError(f"{out} was begun by another version of efmdp (commit {commit}): use that, or start anew")
+    if isinstance(config, recipes.TrainConfig):
         return config, out, partial(train_ddpg, config, out)
     demos = Path(stored["demos"])
     if not demos.exists():
         again = f"efmdp train bc --demos THEM --out {out}"
         raise UserError(f"the demonstrations of {out} are no longer at {demos}: {again}, with its options, goes on")
-    cloned = bc.from_json(stored["config"])
-    return cloned, out, partial(train_bc, cloned, Demos(demos), out)
+    return config, out, partial(train_bc, config, Demos(demos), out)
 
 
 def _run_folder(task: str, network: str, recipe: str, seed: int) -> Path:
@@ -355,6 +365,7 @@ def evaluate_command(
     from efmdp.evaluate import TEST, play_episodes, stream_seed
     from efmdp.stats import success_rate
 
+    _check_seed(seed)
     policy, name, options = _load_policy(run, which, task, options)
     env = options.make(name, min(episodes, 100))
     outcome = play_episodes(env, policy, episodes, stream_seed(seed, TEST))

@@ -117,7 +117,7 @@ class Transitions(NamedTuple):
 
     def shares(self, number: int) -> Iterator["Transitions"]:
         """As many equal parts."""
-        for share in zip(*(tensor.chunk(number) for tensor in self), strict=True):
+        for share in zip(*(tensor.unflatten(0, (number, -1)) for tensor in self), strict=True):
             yield Transitions(*share)
 
 
@@ -189,9 +189,10 @@ class DDPG:
         return measured
 
     def _prepare(self, batch: Batch) -> Transitions:
-        for name, parts in (("observation", (*batch.obs, *batch.next_obs)), ("reward", (batch.rewards,))):
-            if not all(np.isfinite(part).all() for part in parts):  # clipping would hide it
-                raise NonFinite(f"a {name} in the batch of update {self.updates + 1} is not finite")
+        parts = batch.obs._asdict() | {f"next {name}": part for name, part in batch.next_obs._asdict().items()}
+        for name, part in (parts | {"actions": batch.actions, "rewards": batch.rewards}).items():
+            if not np.isfinite(part).all():  # clipping would hide it
+                raise NonFinite(f"something in the {name} of the batch of update {self.updates + 1} is not finite")
         actions, rewards = (torch.from_numpy(part).to(self.device) for part in (batch.actions, batch.rewards))
         agent, entities, goals = self.normaliser(batch.obs)
         next_agent, next_entities = self.normaliser.state(batch.next_obs)
@@ -263,8 +264,11 @@ def from_named_tensors(
         for name, tensor in tensors.items():
             if name.startswith(f"{part}."):
                 _, index, key = name.split(".")
-                states.setdefault(int(index), {})[key] = tensor
+                states.setdefault(int(index), {})[key] = tensor.clone()
         optimiser = getattr(agent, part)
+        shapes = dict(enumerate(weights.shape for weights in optimiser.param_groups[0]["params"]))
+        if states and {index: state["exp_avg"].shape for index, state in states.items()} != shapes:
+            raise UserError("the checkpoint is of another version of efmdp: use that, or choose another --out")
         optimiser.load_state_dict({**optimiser.state_dict(), "state": states})
 
 

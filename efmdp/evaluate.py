@@ -46,6 +46,12 @@ class LearnedPolicy:
             self.usable_actions = torch.tensor(about["usable_actions"], dtype=torch.float32)
             self.actor.load_state_dict(_part(tensors, "actor."))
             self.normaliser.load_state_dict(_part(tensors, "normaliser."))
+            if self.usable_actions.shape != (self.dims.action,):
+                raise ValueError("usable_actions are not as many as actions")
+            if unknown := self.physics.keys() - {"collisions", "gripper"}:
+                raise ValueError(f"unknown physics {sorted(unknown)}")
+            if not all(tensor.isfinite().all() for tensor in tensors.values()):
+                raise ValueError("weights that are not finite")
         except (KeyError, TypeError, ValueError, RuntimeError) as error:
             raise RunError(f"{path} is not a policy of efmdp ({' '.join(str(error).split())})") from None
 

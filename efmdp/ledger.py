@@ -10,7 +10,7 @@ from efmdp.entities import EntityEnv
 from efmdp.evaluate import SELECTION, Agent, about_policy, play_episodes, policy_tensors, stream_seed
 from efmdp.networks import NetworkConfig
 from efmdp.process import peak_megabytes
-from efmdp.runs import CLOCK, Run
+from efmdp.runs import CLOCK, Run, clear_errors
 
 
 class RunConfig(Protocol):
@@ -92,7 +92,8 @@ class Ledger(Generic[Config]):
             return
         from torch.utils.tensorboard import SummaryWriter  # takes seconds to import
 
-        with SummaryWriter(str(self.run.path / "tensorboard"), purge_step=self.epoch) as board:
+        folder = str(self.run.path / "tensorboard")
+        with clear_errors(self.run.path), SummaryWriter(folder, purge_step=self.epoch) as board:
             for name, value in metrics.items():
                 if name not in ("epoch", "task"):
                     board.add_scalar(name, value, self.epoch)

@@ -12,7 +12,7 @@ import torch
 
 @contextmanager
 def tuned_process(threads: int) -> Iterator[None]:
-    """Fixed threads, and no slow arithmetic on tiny numbers; both as before afterwards."""
+    """Fixed threads, and no slow arithmetic on tiny numbers. Torch's threads inherit that if they do not exist yet."""
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     torch.set_flush_denormal(True)

@@ -51,7 +51,6 @@ class Stage:
     until: float = 2.0
     """success on the selection seeds at which the next stage begins; above 1 for never"""
     exploration: Exploration = field(default_factory=Exploration)
-    action_l2: float = 1.0
     rate_to: float = 1.0
     """the learning rate shrinks linearly to this fraction of itself in the second half of the epochs"""
 
@@ -128,14 +127,17 @@ PAPER_TABLE: dict[str, tuple[Literal["sparse", "dense"], int, dict[Decay, tuple[
 PAPER_DECAY_TO = 0.01
 
 # Epochs on the task itself that the fast recipe needs, where they were measured: docs/fast-recipe.md.
-FAST_EPOCHS = {"1-Push": 10, "2-Push": 10, "3-Push": 15, "1-Switch": 4, "2-Switch": 4, "3-Switch": 4}
+FAST_EPOCHS = {"1-Push": 10, "2-Push": 15, "3-Push": 22, "1-Switch": 4, "2-Switch": 4, "3-Switch": 4}
 
 
 def make_network(kind: Kind, task: str, max_entities: int | None) -> NetworkConfig:
     """An MLP has room for the task's entities unless more are asked for."""
     if kind != "mlp":
-        return NetworkConfig(kind)
-    return NetworkConfig(kind, max_entities=max(max_entities or 0, parse_task(task).entities))
+        return NetworkConfig(kind, max_entities=max_entities)
+    needed = parse_task(task).entities
+    if max_entities is not None and max_entities < needed:
+        raise TaskError(f"{task} has {needed} entities: an mlp with room for {max_entities} cannot learn it")
+    return NetworkConfig(kind, max_entities=max_entities or needed)
 
 
 def from_json(stored: dict[str, Any]) -> TrainConfig:

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from efmdp.entities import Array, EntityDims, EntityObs
+from efmdp.entities import Array, EntityDims, EntityObs, UserError
 from efmdp.her import Draw, draw_transitions, relabel
 
 MOVED = 0.01  # metres or radians: an entity that moved further was touched
@@ -82,7 +82,7 @@ class Replay:
 
     def sample(self, batch_size: int, relabel_prob: float, rng: np.random.Generator) -> Batch:
         if not self.added:
-            raise ValueError("the replay is empty: collect episodes before sampling")
+            raise UserError("the replay is empty: every simulation failed, or nothing was collected")
         kept = self.episodes
         chosen, draw = self._draw(batch_size, relabel_prob, rng)
         for _ in range(self.redraws):

@@ -54,4 +54,5 @@ def run_episodes(
             watch(step)
     once &= ~failed
     steps[failed] = np.nan
-    return Outcome(once, end & ~failed, steps, env.objective.met(distance).mean(1), distance, failed)
+    solved = env.objective.met(distance).mean(1) * ~failed
+    return Outcome(once, end & ~failed, steps, solved, distance, failed)

@@ -9,7 +9,8 @@
     checkpoints/000012/         tensors.safetensors, state.json, metrics.csv, timings.csv, and last manifest.json
 
 A checkpoint is written under a temporary name, synced, renamed, read back, and only then is the one before the previous
-removed. Its manifest holds the SHA-256 of its files and of the replay segments it needs. No file can run code.
+removed. Its manifest holds the SHA-256 of its files and of the replay segments it needs. A segment exists once: after
+later damage to it, a run goes on without its episodes. No file can run code.
 """
 
 import csv
@@ -22,11 +23,11 @@ import os
 import platform
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import safetensors.torch
@@ -45,6 +46,15 @@ class RunError(UserError):
 
 class Damaged(Exception):
     """A checkpoint whose files are not what its manifest says; the message names the file."""
+
+
+class Checkpoint(NamedTuple):
+    """What a run goes on from, and what was found damaged on the way."""
+
+    tensors: dict[str, Tensor]
+    state: dict[str, Any]
+    segments: dict[int, dict[str, Array]]  # of the replay, in order
+    damage: list[str]
 
 
 class Run:
@@ -97,7 +107,10 @@ class Run:
 
     def write_segment(self, number: int, arrays: dict[str, Array]) -> str:
         """Write episodes once; returns the segment's SHA-256."""
-        return replace_file(self.path, f"replay/{number:06d}.npz", to_npz(arrays))
+        name = f"replay/{number:06d}.npz"
+        digest = replace_file(self.path, name, to_npz(arrays))
+        self._check_written(lambda: read_checked(self.path / name, digest))
+        return digest
 
     def write_checkpoint(
         self, number: int, tensors: dict[str, Tensor], state: dict[str, Any], segments: dict[int, str]
@@ -127,39 +140,64 @@ class Run:
             _sync_directory(temporary)
             os.rename(temporary, final)
             _sync_directory(final.parent)
-        try:
-            self._verify(final)
-        except Damaged as error:
-            raise RunError(f"{error} although just written: check the disk; the checkpoint before it is kept") from None
+        self._check_written(lambda: self._verify(final))
         self._forget_old()
 
-    def newest_checkpoint(self) -> tuple[dict[str, Tensor], dict[str, Any], list[dict[str, Array]], list[str]]:
-        """Tensors, state, replay segments in order, and what was found damaged on the way. FileNotFoundError if new."""
-        damage = []
+    def _check_written(self, read: Callable[[], object]) -> None:
+        try:
+            read()
+        except Damaged as error:
+            raise RunError(f"{error} although just written: check the disk; the checkpoint before it is kept") from None
+
+    def newest_checkpoint(self) -> Checkpoint:
+        """The newest that is intact with all its segments, or else without some of them. FileNotFoundError if new."""
+        damage: list[str] = []
+        incomplete: Path | None = None
         for path in reversed(self._checkpoints()):
             try:
-                manifest = self._verify(path)
-                in_order = sorted(manifest["segments"].items(), key=lambda item: int(item[0]))
-                segments = [self._read_segment(number, digest) for number, digest in in_order]
-                tensors = safetensors.torch.load((path / "tensors.safetensors").read_bytes())
-                state = json.loads((path / "state.json").read_text())
+                found = self._read_checkpoint(path)
             except (Damaged, SafetensorError) as error:
                 damage.append(str(error))
                 continue
-            for newer in self._checkpoints():
-                if newer.name > path.name:  # damaged: out of the way, but there to look at
-                    shutil.rmtree(newer.with_suffix(".damaged"), ignore_errors=True)
-                    newer.rename(newer.with_suffix(".damaged"))
-            for name in ("metrics.csv", "timings.csv"):  # forget what was measured after this checkpoint
-                (self.path / name).unlink(missing_ok=True)
-                if name in manifest["files"]:
-                    replace_file(self.path, name, (path / name).read_bytes())
-            return tensors, state, segments, damage
+            if not found.damage:
+                self._go_back_to(path)
+                return found._replace(damage=[f"{what}: going on from the checkpoint before it" for what in damage])
+            damage += found.damage
+            incomplete = incomplete or path
+        if incomplete is not None:
+            self._go_back_to(incomplete)
+            found = self._read_checkpoint(incomplete)
+            without = "going on without its episodes, so the run is no longer the one that its seed gives"
+            return found._replace(damage=[f"{what}: {without}" for what in found.damage])
         if damage:
             raise RunError(f"no checkpoint of {self.path} is intact ({'; '.join(damage)}): start anew in another --out")
         for name in ("metrics.csv", "timings.csv"):  # of a run that was killed before its first checkpoint
             (self.path / name).unlink(missing_ok=True)
         raise FileNotFoundError(self.path)
+
+    def _read_checkpoint(self, path: Path) -> Checkpoint:
+        """With the segments that are intact; `Damaged` if the checkpoint itself is not."""
+        manifest = self._verify(path)
+        segments, damage = {}, []
+        for number, digest in sorted((int(number), digest) for number, digest in manifest["segments"].items()):
+            try:
+                segments[number] = from_npz(read_checked(self.path / "replay" / f"{number:06d}.npz", digest))
+            except Damaged as error:
+                damage.append(str(error))
+        tensors = safetensors.torch.load((path / "tensors.safetensors").read_bytes())
+        return Checkpoint(tensors, json.loads((path / "state.json").read_text()), segments, damage)
+
+    def _go_back_to(self, checkpoint: Path) -> None:
+        """Put newer ones out of the way, and forget what was measured after this one."""
+        for newer in self._checkpoints():
+            if newer.name > checkpoint.name:  # damaged, but there to look at
+                shutil.rmtree(newer.with_suffix(".damaged"), ignore_errors=True)
+                newer.rename(newer.with_suffix(".damaged"))
+        for name in ("metrics.csv", "timings.csv"):
+            if (checkpoint / name).exists():
+                replace_file(self.path, name, (checkpoint / name).read_bytes())
+            else:
+                (self.path / name).unlink(missing_ok=True)
 
     def _checkpoints(self) -> list[Path]:
         return sorted(p for p in (self.path / "checkpoints").iterdir() if p.name.isdigit())
@@ -175,9 +213,6 @@ class Run:
         for name, digest in digests.items():
             read_checked(checkpoint / name, digest)
         return manifest
-
-    def _read_segment(self, number: str, digest: str) -> dict[str, Array]:
-        return from_npz(read_checked(self.path / "replay" / f"{int(number):06d}.npz", digest))
 
     def _forget_old(self) -> None:
         checkpoints = self._checkpoints()
@@ -276,8 +311,11 @@ def versions() -> dict[str, str]:
     """What a run depends on, for its config.json."""
     names = ("efmdp", "torch", "mujoco", "numpy", "gymnasium")
     root = Path(__file__).parents[1]
-    git = subprocess.run(["git", "rev-parse", "HEAD"], cwd=root, capture_output=True, text=True, check=False)
-    commit = git.stdout.strip() if git.returncode == 0 else "unknown"
+    try:
+        git = subprocess.run(["git", "rev-parse", "HEAD"], cwd=root, capture_output=True, text=True, check=True)
+        commit = git.stdout.strip()
+    except (OSError, subprocess.CalledProcessError):  # no git here, or not a checkout
+        commit = "unknown"
     return {name: version(name) for name in names} | {"python": platform.python_version(), "commit": commit}
 
 

@@ -40,7 +40,8 @@ def train_ddpg(
     True when all epochs are done. Ctrl-C ends it after the current round, and the end of its `minutes` after the
     current epoch, with everything saved. `report` is told of every round, `warn` of damage.
     """
-    return _train(Trainer(config, Run(out), device), {"method": "ddpg"}, epochs, report, warn, minutes)
+    with tuned_process(config.threads):
+        return _train(Trainer(config, Run(out), device), {"method": "ddpg"}, epochs, report, warn, minutes)
 
 
 def train_bc(
@@ -55,7 +56,8 @@ def train_bc(
 ) -> bool:
     """Clone the behaviour in `demos` in the run directory `out`; everything else is as in `train_ddpg`."""
     about = {"method": "bc", "demos": str(demos.path.absolute())}  # where to resume from
-    return _train(Cloner(config, demos, Run(out), device), about, epochs, report, warn, minutes)
+    with tuned_process(config.threads):
+        return _train(Cloner(config, demos, Run(out), device), about, epochs, report, warn, minutes)
 
 
 def _train(
@@ -70,10 +72,10 @@ def _train(
     config, run = trainer.config, trainer.run
     last_epoch = config.epochs if epochs is None else epochs
     deadline = math.inf if minutes is None else time.monotonic() + 60 * minutes
-    with tuned_process(config.threads), run.held(), Interruption() as interruption:
+    with run.held(), Interruption() as interruption:
         _claim(run, config, about)
         for damage in trainer.load():
-            warn(f"{damage}: going on from the checkpoint before it")
+            warn(damage)
         while trainer.epoch < last_epoch and not trainer.finished:
             trainer.collect()
             trainer.learn()
@@ -130,7 +132,6 @@ class Trainer(Ledger[TrainConfig]):
         self.env = make(config.num_envs)
         self.env.reset(seed=stream_seed(config.seed + 1_000_003 * self.stage_index, TRAINING))
         self.selection_env = make(min(50, config.selection_episodes))
-        self.agent.config = replace(config.ddpg, action_l2=self.stage.action_l2)
         self.replay = Replay(
             config.replay_capacity,
             self.env.max_horizon,
@@ -226,9 +227,9 @@ class Trainer(Ledger[TrainConfig]):
         self._enter_stage()
         self.agent.load_tensors(tensors)
         self.agent.updates = state["updates"]
-        self.segments = {int(number): tuple(entry) for number, entry in state["segments"].items()}
-        self.replay.added = state["replay_added"] - sum(len(segment["lengths"]) for segment in segments)
-        for segment in segments:
+        self.segments = {number: tuple(state["segments"][str(number)]) for number in segments}
+        self.replay.added = state["replay_added"] - sum(len(segment["lengths"]) for segment in segments.values())
+        for segment in segments.values():
             self.replay.add(Episodes(**segment))
         self.rng.bit_generator.state = state["rng"]
         for rng, rng_state in zip(self.env.rngs, state["environments"], strict=True):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchmarks.ablation import VARIANTS
+from benchmarks.ablation import VARIANTS, different
 from efmdp.recipes import fast, make_network
 
 
@@ -12,6 +12,11 @@ def test_every_variant_changes_the_recipe(variant: str) -> None:
     changed = VARIANTS[variant](config)
     assert (changed == config) == (variant == "fast")
     assert (changed.task, changed.epochs, changed.seed) == (config.task, config.epochs, config.seed)
+
+
+def test_variants_that_are_the_same_on_one_entity_are_left_out() -> None:
+    assert different("3-Push") == list(VARIANTS)
+    assert set(VARIANTS) - set(different("1-Push")) == {"averaged rewards", "no curriculum"}
 
 
 def test_without_curriculum_there_is_one_stage() -> None:

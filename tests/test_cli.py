@@ -1,8 +1,12 @@
 """The commands as a user types them: output, exit codes, and one clear line for what is wrong."""
 
+import json
 import os
+import signal
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import imageio_ffmpeg
@@ -82,6 +86,10 @@ def test_check_exits_non_zero_on_a_violation(user_folder: Path) -> None:
         (("demo", "--episodes", "0"), "play at least one"),
         (("demo", "--minutes", "0"), "--minutes is 0: choose a number above 0"),
         (("train", "ddpg", "--task", "Stack", "--collisions", "False"), "Stack stacks: it needs the gripper"),
+        (("train", "ddpg", "--task", "1-Push", "--decay", "slow"), "--decay belongs to --recipe paper"),
+        (("train", "ddpg", "--task", "1-Push", "--max-entities", "6"), "max_entities is 6: an mlp needs it, other"),
+        (("train", "ddpg", "--task", "3-Push", "--network", "mlp", "--max-entities", "2"), "3-Push has 3 entities"),
+        (("evaluate", "absent", "--seed", "-1"), "--seed -1 is negative"),
         (("train", "ddpg", "--task", "1-Push", "--minutes", "nan"), "--minutes is nan: choose a number above 0"),
         (("train", "resume", "absent", "--minutes", "-1"), "--minutes is -1: choose a number above 0"),
         (("watch", "1-Push", "--out", "film.txt"), "ends in .mp4"),
@@ -135,3 +143,45 @@ def test_a_screen_that_does_not_work_costs_no_film(tmp_path: Path) -> None:
     done = efmdp("watch", "1-Switch", "--episodes", "1", "--out", str(film), DISPLAY=":77")
     assert done.returncode == 0, done.stderr
     assert film.exists()
+
+
+def test_train_interrupted_and_resumed(tmp_path: Path) -> None:
+    """The real command, the real recipe, a real Ctrl-C; then the same again with `resume`."""
+    out = tmp_path / "run"
+
+    def interrupted(*arguments: object) -> str:
+        command = [sys.executable, "-m", "efmdp.cli", "train", *map(str, arguments)]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        time.sleep(1)
+        while not (out / "lock").exists() or time.time() - (out / "config.json").stat().st_mtime < 1:
+            assert process.poll() is None, process.communicate()[0]
+            time.sleep(0.1)
+        process.send_signal(signal.SIGINT)
+        said, _ = process.communicate(timeout=60)
+        assert process.returncode == 0, said
+        return said
+
+    def saved() -> int:
+        return max(int(path.name) for path in (out / "checkpoints").iterdir())
+
+    said = interrupted("ddpg", "--task", "1-Switch", "--threads", 1, "--out", out)
+    assert f"{out}: stopped, all is saved. Go on with: efmdp train resume {out}" in said
+    rounds = saved()
+    assert 1 <= rounds < 50
+    assert "stopped, all is saved" in interrupted("resume", out)
+    assert saved() > rounds
+
+
+def test_resume_of_another_version(tmp_path: Path, write_run: Callable[..., Path]) -> None:
+    """A setting that this version does not know, and one that it has but the run did not."""
+    for name, change in (("newer", {"sparkle": 3}), ("older", {"redraws": None})):
+        run = write_run(tmp_path / name, "1-Push")
+        stored = json.loads((run / "config.json").read_text())
+        stored["config"] |= change
+        if name == "older":
+            del stored["config"]["redraws"]
+        (run / "config.json").write_text(json.dumps(stored | {"versions": {"commit": "abc"}}))
+        done = efmdp("train", "resume", str(run))
+        assert done.returncode == 2
+        assert "was begun by another version of efmdp (commit abc)" in done.stderr
+        assert len(done.stderr.strip().splitlines()) == 1

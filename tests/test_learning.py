@@ -22,9 +22,9 @@ def test_one_disc_is_learned(tmp_path: Path) -> None:
     config = TrainConfig(
         task="1-Disc",
         network=NetworkConfig("deep-set", width=128),
-        ddpg=DDPGConfig(),
+        ddpg=DDPGConfig(action_l2=0.1),
         objective=Objective("sparse", "sum"),
-        stages=(Stage("1-Disc", 40, until=0.9, exploration=Exploration(0.2, 0.3), action_l2=0.1),),
+        stages=(Stage("1-Disc", 40, until=0.9, exploration=Exploration(0.2, 0.3)),),
         recipe="test",
         rounds_per_epoch=10,
         batch_size=256,

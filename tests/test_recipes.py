@@ -4,7 +4,7 @@ from dataclasses import asdict, replace
 import pytest
 
 from efmdp.ddpg import DDPGConfig
-from efmdp.entities import Objective
+from efmdp.entities import Objective, UserError
 from efmdp.networks import Kind, NetworkConfig
 from efmdp.recipes import Exploration, Stage, TrainConfig, fast, from_json, make_network, paper
 from efmdp.tasks import TaskError
@@ -80,7 +80,7 @@ def test_paper_table_of_shared_values(task: str) -> None:
     # The released code's, where the paper is silent
     assert config.batch_size == 2048
     assert config.ddpg.target_every == 40
-    assert config.stages[0].action_l2 == 1
+    assert config.ddpg.action_l2 == 1
     assert config.ddpg.observation_clip == 200
     assert config.ddpg.normalised_clip == 5
     assert not config.by_movement
@@ -164,7 +164,6 @@ def test_json_round_trip(config: TrainConfig) -> None:
         ("1-Push", None, 1),
         ("3-Push", None, 3),
         ("3-Push", 6, 6),
-        ("3-Push", 2, 3),  # never less than the task itself needs
         ("2-Switch+2-Push", None, 4),
         ("2-Switch|2-Push", None, 2),
         ("2-Switch|2-Push", 4, 4),
@@ -173,8 +172,18 @@ def test_json_round_trip(config: TrainConfig) -> None:
 )
 def test_mlp_is_padded(task: str, room: int | None, expected: int) -> None:
     assert make_network("mlp", task, room).max_entities == expected
-    for kind in ("deep-set", "deep-set-large", "self-attention"):
-        assert make_network(kind, task, room).max_entities is None  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("kind", ["deep-set", "deep-set-large", "self-attention"])
+def test_other_networks_have_room_for_any_number(kind: Kind) -> None:
+    assert make_network(kind, "3-Push", None).max_entities is None
+    with pytest.raises(UserError, match="max_entities is 6: an mlp needs it, other networks take any number"):
+        make_network(kind, "3-Push", 6)
+
+
+def test_an_mlp_needs_room_for_the_task() -> None:
+    with pytest.raises(UserError, match="3-Push has 3 entities: an mlp with room for 2 cannot learn it"):
+        make_network("mlp", "3-Push", 2)
 
 
 @pytest.mark.parametrize("task", ["1-Push", "2-Push", "3-Push", "3-Switch", "2-Switch+2-Push", "2-Switch|2-Push"])

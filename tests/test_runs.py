@@ -4,6 +4,7 @@ import os
 import pickle
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ import torch
 
 from efmdp import runs
 from efmdp.evaluate import load_policy
-from efmdp.runs import Run, RunError, read_policy
+from efmdp.runs import Run, RunError, read_policy, versions
 
 
 def tensors_of(number: int) -> dict[str, torch.Tensor]:
@@ -56,8 +57,8 @@ def test_newest_checkpoint_comes_back(run: Run) -> None:
     assert damage == []
     assert state == {"number": 3}
     assert all(torch.equal(tensors[name], tensor) for name, tensor in tensors_of(3).items())
-    assert [segment["lengths"].tolist() for segment in segments] == [[1, 1], [2, 2], [3, 3]]
-    assert segments[0]["agent"].dtype == np.float32
+    assert [segment["lengths"].tolist() for segment in segments.values()] == [[1, 1], [2, 2], [3, 3]]
+    assert segments[1]["agent"].dtype == np.float32
 
 
 def test_new_run_has_none(tmp_path: Path) -> None:
@@ -71,7 +72,8 @@ def test_segments_come_back_in_the_order_they_were_written(tmp_path: Path, last:
         digests = {n: run.write_segment(n, {"lengths": np.array([n])}) for n in range(last - 4, last + 1)}
         run.write_checkpoint(last, tensors_of(last), {}, digests)
         _, _, segments, _ = run.newest_checkpoint()
-    assert [int(segment["lengths"][0]) for segment in segments] == list(range(last - 4, last + 1))
+    assert [int(segment["lengths"][0]) for segment in segments.values()] == list(range(last - 4, last + 1))
+    assert list(segments) == list(range(last - 4, last + 1))
 
 
 def test_checkpoints_are_found_in_the_order_of_their_numbers(tmp_path: Path) -> None:
@@ -90,7 +92,7 @@ def test_old_checkpoints_and_segments_go_and_needed_ones_stay(tmp_path: Path) ->
     for number in (7, 6):
         _, state, segments, _ = run.newest_checkpoint()
         assert state == {"number": number}
-        assert [int(s["lengths"][0]) for s in segments] == [number - 1, number]
+        assert [int(s["lengths"][0]) for s in segments.values()] == [number - 1, number]
         (run.path / "checkpoints" / f"{number:06d}" / "state.json").write_text("{")
 
 
@@ -146,6 +148,7 @@ def assert_previous_is_used(run: Run, name: str) -> None:
     assert len(segments) == 2
     assert len(damage) == 1
     assert name in damage[0]
+    assert damage[0].endswith(": going on from the checkpoint before it")
     assert "\n" not in damage[0]
     assert (run.path / "metrics.csv").read_text().splitlines()[-1].startswith("2,")
     with run.held():  # and the run goes on
@@ -244,10 +247,42 @@ def test_all_damaged_is_one_line(run: Run) -> None:
     assert contents(run.path) == before  # nothing is thrown away
 
 
-def test_a_shared_segment_damages_both(run: Run) -> None:
+def test_without_a_segment_that_both_need(run: Run) -> None:
+    """The newest checkpoint with the other segments, and a line that says what that means."""
     (run.path / "replay/000001.npz").write_bytes(b"")
-    with pytest.raises(RunError, match=r"000001\.npz"):
+    found = run.newest_checkpoint()
+    assert found.state == {"number": 3}
+    assert list(found.segments) == [number for number in (1, 2, 3) if number != 1]
+    (said,) = found.damage
+    assert "000001.npz is damaged: going on without its episodes" in said
+    assert "\n" not in said
+
+
+def test_a_segment_that_only_the_newest_needs(run: Run) -> None:
+    (run.path / "replay/000003.npz").unlink()
+    found = run.newest_checkpoint()
+    assert found.state == {"number": 2}
+    assert found.damage == [f"{run.path / 'replay/000003.npz'} is missing: going on from the checkpoint before it"]
+
+
+def test_metrics_stay_when_the_disk_is_full_while_going_back(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    run.append_row("metrics.csv", {"epoch": 1})
+    save(run, 4)
+    run.append_row("metrics.csv", {"epoch": 2})
+    before = contents(run.path)
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("efmdp.runs._write_synced", full)
+    with pytest.raises(RunError, match="No space left"):
         run.newest_checkpoint()
+    assert contents(run.path) == before
+
+
+def test_versions_without_git(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    assert versions()["commit"] == "unknown"
 
 
 def test_unfinished_checkpoint_is_not_looked_at(run: Run) -> None:
@@ -509,3 +544,19 @@ def test_strange_policies_are_one_line(run: Run, tmp_path: Path) -> None:
     torch_file.write_bytes(safetensors.torch.save(tensors_of(1)))  # of somebody else: says nothing about itself
     with pytest.raises(RunError, match="is not a policy of efmdp"):
         load_policy(torch_file)
+
+
+@pytest.mark.parametrize("what", ["weights", "usable_actions", "physics"])
+def test_policy_that_would_fail_later_is_refused_at_once(
+    tmp_path: Path, write_run: Callable[..., Path], what: str
+) -> None:
+    folder = write_run(tmp_path / "run", "1-Push")
+    tensors, about = read_policy(folder / "policy-last.safetensors")
+    if what == "weights":
+        tensors["actor.body.rho.0.bias"][0] = float("nan")
+    else:
+        about[what] = {"usable_actions": [1.0], "physics": {"gravity": 9.81}}[what]
+    Run(folder).write_policy("last", tensors, about)
+    with pytest.raises(RunError, match=f"is not a policy of efmdp.*{what}"):
+        load_policy(folder)
+    load_policy(folder, "best")  # untouched

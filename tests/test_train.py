@@ -42,7 +42,7 @@ TINY = TrainConfig(
     threads=1,
 )
 CURRICULUM = replace(
-    TINY, task="2-Disc", stages=(Stage("1-Disc", 3, until=0.0), Stage("2-Disc", 3, action_l2=0.1)), replay_capacity=2000
+    TINY, task="2-Disc", stages=(Stage("1-Disc", 3, until=0.0), Stage("2-Disc", 3)), replay_capacity=2000
 )
 
 
@@ -204,7 +204,6 @@ def test_replay_holds_the_new_stage_only(tmp_path: Path) -> None:
         assert len(trainer.replay) == trainer.replay.added == 0
         assert trainer.segments == {}
         assert trainer.largest_cost == 2
-        assert trainer.agent.config.action_l2 == 0.1
         trainer.collect()
         assert len(trainer.replay) == 4
         assert trainer.replay.episodes.entities.shape[2] == 2
@@ -241,6 +240,19 @@ def test_damage_is_told_and_the_checkpoint_before_is_used(tmp_path: Path) -> Non
     assert len(told) == 1
     assert str(newest) in told[0]
     assert result(out) == result(whole)
+
+
+def test_goes_on_without_episodes_that_cannot_be_read(tmp_path: Path) -> None:
+    """A replay segment that both checkpoints need: the run is not lost, and says what it lost."""
+    config = replace(TINY, replay_capacity=100_000)
+    out = go(config, tmp_path / "run", 3)
+    (out / "replay" / "000000.npz").write_bytes(b"")
+    told: list[str] = []
+    go(config, out, warn=told.append)
+    assert len(told) == 1
+    assert f"{out / 'replay' / '000000.npz'} is damaged: going on without its episodes" in told[0]
+    assert [row["epoch"] for row in rows(out)] == ["1", "2", "3", "4"]
+    go(config, out)  # the checkpoint after it is whole, without a warning
 
 
 # Identity
@@ -556,6 +568,15 @@ def test_actor_that_is_not_finite_is_named(tmp_path: Path, monkeypatch: pytest.M
 
 
 # What comes out
+
+
+def test_scalars_for_tensorboard(tmp_path: Path) -> None:
+    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    out = go(TINY, tmp_path / "run", 2)
+    board = accumulator.EventAccumulator(str(out / "tensorboard"))
+    board.Reload()
+    shown = [(event.step, round(event.value, 6)) for event in board.Scalars("critic_loss")]
+    assert shown == [(int(row["epoch"]), round(float(row["critic_loss"]), 6)) for row in rows(out)]
 
 
 def test_policy_acts_on_other_numbers_of_entities(tmp_path: Path) -> None:
