@@ -1,10 +1,12 @@
 """Speed of learning: updates per second, floating-point efficiency, and a race to 90 % on 1-Push.
 
-python -m benchmarks.learning [--threads 2] [--skip-race] [--give-up 10] [--out results/learning.json] prints a table,
-then one JSON line. The peer is Stable-Baselines3's DDPG with hindsight replay, in learning_peer.py.
+python -m benchmarks.learning [--parts updates efficiency race] [--threads 2] [--give-up 10] [--out OUT.json] prints a
+table, then one JSON line. With --out, the parts that are not measured stay in the file as they are. The peer
+is Stable-Baselines3's DDPG with hindsight replay, in learning_peer.py.
 
 - Updates: sampling, relabelling and one gradient step of actor and critic, in rounds that take turns.
-- Efficiency: the matrix products of an update, over its time, against the machine's fastest matrix product.
+- Efficiency: the matrix products of an update, over its time, against the fastest of three sizes of matrix products by
+  its median over rounds; the ratio is the median of those within a round.
 - Race: wall-clock from the start of learning to a success of 90 % in 100 episodes, evaluations and imports excluded,
   our checkpoints included. Every learner has one core and one thread. The peer runs twice: on our environment, and
   on Gymnasium-Robotics' FetchPush in a virtual environment built once in .benchmarks/learning-peer-venv. It is given
@@ -42,10 +44,11 @@ from benchmarks.simulation import Ratio, add_verdicts, build_peer, verdict
 from efmdp.env import FETCH_DIMS
 from efmdp.networks import Kind
 from efmdp.recipes import fast, make_network
-from efmdp.runs import Run, read_rows
+from efmdp.runs import Run, read_rows, versions
 from efmdp.train import Trainer, train_ddpg
 
-ROUNDS = 8
+PARTS = ("updates", "efficiency", "race")
+ROUNDS = 16
 TRANSITIONS = 20_000  # in the replays of the updates
 BATCHES: list[tuple[Kind, int]] = [
     ("deep-set", 2048),
@@ -54,7 +57,7 @@ BATCHES: list[tuple[Kind, int]] = [
     ("mlp", 256),
     ("self-attention", 256),
 ]
-LARGEST_ROUND = 8192  # transitions that a round of updates uses where the efficiency is measured
+LARGEST_ROUND = 4096  # transitions that a round of updates uses where the efficiency is measured
 EFFICIENCY = {"deep-set, batch 2048": 0.6}  # targets
 PRODUCTS = (1024, 1536, 2048)  # sizes of the square matrices that measure the machine
 OUR_ENVIRONMENT = "efmdp:efmdp/Fetch1Push-v1"
@@ -164,8 +167,8 @@ def count_flops(trainer: Trainer) -> int:
 
 def measure_efficiency(
     batches: list[tuple[Kind, int]], threads: int, transitions: int, rounds: int, seconds: float, tell: Tell
-) -> tuple[dict[str, list[float]], dict[str, list[float]]]:
-    """Operations a second of matrix products and of whole updates on 3-Push; updates over the best of the products."""
+) -> dict[str, list[float]]:
+    """Operations a second of matrix products and of whole updates on 3-Push."""
     runs: dict[str, tuple[Callable[[], object], int]] = {}
     for n in PRODUCTS:
         matrix, out = torch.randn(n, n), torch.empty(n, n)
@@ -175,11 +178,14 @@ def measure_efficiency(
         count = LARGEST_ROUND // batch
         trainer = our_trainer(kind, "3-Push", threads, transitions, batch_size=batch, updates_per_round=count)
         runs[f"{kind}, batch {batch}"] = (trainer.learn, count * count_flops(trainer))
-    rates = take_turns(runs, rounds, seconds, tell)
-    best = [max(rates[f"product of {n}"][turn] for n in PRODUCTS) for turn in range(rounds)]
-    updates = {name: values for name, values in rates.items() if not name.startswith("product")}
-    shares = {name: [a / b for a, b in zip(values, best, strict=True)] for name, values in updates.items()}
-    return rates, shares
+    return take_turns(runs, rounds, seconds, tell)
+
+
+def efficiency_rows(rates: dict[str, list[float]]) -> list[dict[str, Any]]:
+    """Against the size that is fastest as a rule: the fastest of each round would be the luckiest."""
+    best = max((f"product of {n}" for n in PRODUCTS), key=lambda name: median(rates[name]))
+    updates = [name for name in rates if not name.startswith("product")]
+    return [Ratio(f"efficiency: {name}", name, best, EFFICIENCY.get(name)).row(rates) for name in updates]
 
 
 def learn_ours(out: Path) -> None:
@@ -314,40 +320,23 @@ def race_rows(ours: Contestant, *peers: Contestant) -> list[dict[str, Any]]:
     return rows
 
 
-def show(
-    updates: dict[str, list[float]],
-    sizes: dict[str, int],
-    flops: dict[str, list[float]],
-    contestants: list[Contestant],
-    rows: list[dict[str, Any]],
-    threads: int,
-) -> None:
-    table = Table(
-        title=f"Learning, {threads} thread{'s' * (threads > 1)}, {os.cpu_count()} CPUs; one core each in the race"
-    )
-    table.add_column("")
-    for column in ("measured", "target", "ok"):
-        table.add_column(column, justify="right")
-    for name, values in updates.items():
-        shown = f"{median(values):,.1f} updates/s ({min(values):,.1f} to {max(values):,.1f})"
-        table.add_row(f"{name}, {sizes[name]:,} parameters", shown)
-    table.add_section()
-    for name, values in flops.items():
-        middle, low, high = (f"{value / 1e9:.1f}" for value in (median(values), min(values), max(values)))
-        table.add_row(name, f"{middle} GFLOP/s ({low} to {high})")
-    table.add_section()
-    for contestant in contestants:
-        table.add_row(contestant.name, str(contestant))
-    table.add_section()
-    add_verdicts(table, rows)
-    Console(width=None if sys.stdout.isatty() else 120).print(table)
+def update_rows(rates: dict[str, list[float]]) -> list[dict[str, Any]]:
+    return [
+        Ratio("updates/s: ours mlp / SB3", "ours mlp", "SB3", 1.3).row(rates),
+        Ratio("updates/s: ours mlp / SB3, fused Adam", "ours mlp", "SB3, fused Adam").row(rates),
+    ]
+
+
+def spread(values: list[float], unit: float, what: str) -> str:
+    middle, low, high = (f"{value / unit:,.1f}" for value in (median(values), min(values), max(values)))
+    return f"{middle} {what} ({low} to {high})"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS, help="all if not given; the race is long")
     parser.add_argument("--threads", type=int, default=2, help="of torch, but for the race")
-    parser.add_argument("--seconds", type=float, default=8, help="for each rate, over all rounds")
-    parser.add_argument("--skip-race", action="store_true", help="only updates and efficiency: minutes")
+    parser.add_argument("--seconds", type=float, default=12, help="for each rate, over all rounds")
     parser.add_argument("--give-up", type=float, default=10, help="on a peer after so many times our time")
     parser.add_argument("--out", type=Path, help="also write the JSON here")
     args = parser.parse_args()
@@ -355,57 +344,64 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # an orderly end, which stops the contestants
     torch.set_num_threads(args.threads)
     torch.set_flush_denormal(True)
-    turn = args.seconds / ROUNDS
+    table = Table(title=f"Learning, {args.threads} threads, {os.cpu_count()} CPUs; one core each in the race")
+    table.add_column("")
+    for column in ("measured", "target", "ok"):
+        table.add_column(column, justify="right")
+    ended: list[Contestant] = []
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("")
-
-        def tell(what: str) -> None:
-            progress.update(task, description=what)
-
-        updates, sizes = measure_updates(args.threads, TRANSITIONS, ROUNDS, turn, tell)
-        flops, shares = measure_efficiency(BATCHES, args.threads, TRANSITIONS, ROUNDS, turn, tell)
-        try:
-            contestants = [] if args.skip_race else run_race(args.give_up, tell)
-        except KeyboardInterrupt:
-            sys.exit("interrupted: every contestant was stopped")
-
-    rows = [
-        Ratio("updates/s: ours mlp / SB3", "ours mlp", "SB3", 1.3).row(updates),
-        Ratio("updates/s: ours mlp / SB3, fused Adam", "ours mlp", "SB3, fused Adam").row(updates),
-    ]
-    for name, values in shares.items():
-        rows.append(verdict(f"efficiency: {name}", median(values), EFFICIENCY.get(name), False))
-    rows += race_rows(*contestants) if contestants else []
-    show(updates, sizes, flops, contestants, rows, args.threads)
-    result = {
-        "benchmark": "learning",
-        "threads": args.threads,
-        "seconds": args.seconds,
-        "rounds": ROUNDS,
-        "cpus": os.cpu_count(),
-        "machine": platform.machine(),
-        "versions": {
-            "python": platform.python_version(),
-            **{name: version(name) for name in ("efmdp", "torch", "stable-baselines3", "mujoco", "numpy")},
-        },
-        "peer": PEER_PINS,
-        "parameters": sizes,
-        "updates_per_second": {name: {"median": median(values), "rounds": values} for name, values in updates.items()},
-        "flops_per_second": {name: {"median": median(values), "rounds": values} for name, values in flops.items()},
-        "race": {one.name: {"outcome": one.outcome, "curve": one.curve} for one in contestants},
-        "give_up": args.give_up,
-        "results": rows,
-    }
-    line = json.dumps(result)
+        tell: Tell = lambda what: progress.update(task, description=what)  # noqa: E731
+        measured: dict[str, dict[str, Any]] = {}
+        how = (args.threads, TRANSITIONS, ROUNDS, args.seconds / ROUNDS, tell)
+        if "updates" in args.parts:
+            rates, sizes = measure_updates(*how)
+            for name, values in rates.items():
+                table.add_row(f"{name}, {sizes[name]:,} parameters", spread(values, 1, "updates/s"))
+            measured["updates"] = {"parameters": sizes, "per_second": rates, "results": update_rows(rates)}
+        if "efficiency" in args.parts:
+            flops = measure_efficiency(BATCHES, *how)
+            for name, values in flops.items():
+                table.add_row(name, spread(values, 1e9, "GFLOP/s"))
+            measured["efficiency"] = {"flops_per_second": flops, "results": efficiency_rows(flops)}
+        if "race" in args.parts:
+            try:
+                contestants = run_race(args.give_up, tell)
+            except KeyboardInterrupt:
+                sys.exit("interrupted: every contestant was stopped")
+            for one in contestants:
+                table.add_row(one.name, str(one))
+            curves = {one.name: {"outcome": one.outcome, "curve": one.curve} for one in contestants}
+            measured["race"] = {"give_up": args.give_up, "contestants": curves, "results": race_rows(*contestants)}
+            ended = [contestant for contestant in contestants if contestant.outcome == "ended"]
+    table.add_section()
+    add_verdicts(table, [row for part in measured.values() for row in part["results"]])
+    Console(width=None if sys.stdout.isatty() else 120).print(table)
+    for part in measured.values():
+        part |= circumstances(args.threads, args.seconds)
+    if args.out is not None and args.out.exists():
+        measured = json.loads(args.out.read_text())["parts"] | measured
+    line = json.dumps({"benchmark": "learning", "parts": measured})
     if args.out is not None:
         args.out.parent.mkdir(parents=True, exist_ok=True)
         args.out.write_text(line + "\n")
     print(line)
-    ended = [contestant for contestant in contestants if contestant.outcome == "ended"]
     for contestant in ended:
         print(f"{contestant.name} ended without reaching {100 * GOAL:.0f} %: see {contestant.log}", file=sys.stderr)
     sys.exit(1 if ended else 0)
+
+
+def circumstances(threads: int, seconds: float) -> dict[str, Any]:
+    return {
+        "threads": threads,
+        "seconds": seconds,
+        "rounds": ROUNDS,
+        "cpus": os.cpu_count(),
+        "machine": platform.machine(),
+        "versions": versions() | {"stable-baselines3": version("stable-baselines3")},
+        "peer": PEER_PINS,
+    }
 
 
 if __name__ == "__main__":

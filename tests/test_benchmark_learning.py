@@ -1,6 +1,7 @@
 """The learning benchmark's own machinery, at a tiny scale: that it measures what it says."""
 
 import itertools
+import json
 import os
 import sys
 import time
@@ -79,6 +80,33 @@ def test_flops_are_those_of_the_matrix_products() -> None:
     # for what nobody needs, the gradient of observations; and the critic's inputs for the actor.
     wanted = 4 * forward(actor) + 6 * forward(critic) - first
     assert learning.count_flops(trainer) == wanted
+
+
+def test_efficiency_is_against_the_product_that_is_fastest_as_a_rule() -> None:
+    rates = {
+        "product of 1024": [100.0, 100.0, 300.0],  # lucky once
+        "product of 1536": [120.0, 120.0, 60.0],
+        "product of 2048": [90.0, 90.0, 90.0],
+        "deep-set, batch 2048": [60.0, 84.0, 54.0],
+    }
+    (row,) = learning.efficiency_rows(rates)
+    assert row["name"] == "efficiency: deep-set, batch 2048"
+    assert row["measured"] == 0.7  # the median of 60 / 120, 84 / 120 and 54 / 60
+    assert row["ok"] is True
+
+
+def test_other_parts_stay_in_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rates = {name: [1.0, 2.0] for name in ("ours mlp", "SB3", "SB3, fused Adam")}
+    monkeypatch.setattr(learning, "measure_updates", lambda *_: (rates, dict.fromkeys(rates, 5)))
+    out = tmp_path / "out.json"
+    out.write_text(json.dumps({"parts": {"updates": "old", "race": "kept"}}))
+    monkeypatch.setattr(sys, "argv", ["learning", "--parts", "updates", "--threads", "1", "--out", str(out)])
+    with pytest.raises(SystemExit) as ended:
+        learning.main()
+    assert ended.value.code == 0
+    parts = json.loads(out.read_text())["parts"]
+    assert parts["race"] == "kept"
+    assert parts["updates"]["results"][0]["measured"] == 1
 
 
 def test_peer_explores_and_stores_what_it_did() -> None:
