@@ -151,9 +151,9 @@ def test_train_interrupted_and_resumed(tmp_path: Path) -> None:
 
     def interrupted(*arguments: object) -> str:
         command = [sys.executable, "-m", "efmdp.cli", "train", *map(str, arguments)]
+        config, began = out / "config.json", time.time()
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        time.sleep(1)
-        while not (out / "lock").exists() or time.time() - (out / "config.json").stat().st_mtime < 1:
+        while not config.exists() or config.stat().st_mtime < began:  # written when training begins, or begins again
             assert process.poll() is None, process.communicate()[0]
             time.sleep(0.1)
         process.send_signal(signal.SIGINT)
