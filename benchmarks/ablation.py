@@ -7,7 +7,6 @@ and prints the success on the selection seeds after the last epoch and the time 
 """
 
 import argparse
-import csv
 import json
 import multiprocessing
 import os
@@ -29,6 +28,7 @@ from rich.table import Table
 from efmdp.entities import Objective
 from efmdp.recipes import TrainConfig, fast, make_network
 from efmdp.runs import read_rows
+from efmdp.tables import write_table
 from efmdp.tasks import parse_task
 from efmdp.train import train_ddpg
 
@@ -142,11 +142,7 @@ def main() -> None:
             pool.shutdown(cancel_futures=True)
             sys.exit("interrupted: the same command goes on")
     rows.sort(key=lambda row: (variants.index(row["variant"]), int(row["seed"]), int(row["epoch"])))
-    out.parent.mkdir(parents=True, exist_ok=True)
-    with Path(f"{out}.csv").open("w", newline="") as file:
-        writer = csv.DictWriter(file, rows[0])
-        writer.writeheader()
-        writer.writerows(rows)
+    write_table(Path(f"{out}.csv"), rows)
     draw(rows, Path(f"{out}.png"))
     own = [row for row in rows if row["trained_on"] == args.task]
     last = list({(row["variant"], row["seed"]): row for row in own}.values())

@@ -352,7 +352,10 @@ def main() -> None:
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("")
-        tell: Tell = lambda what: progress.update(task, description=what)  # noqa: E731
+
+        def tell(what: str) -> None:
+            progress.update(task, description=what)
+
         measured: dict[str, dict[str, Any]] = {}
         how = (args.threads, TRANSITIONS, ROUNDS, args.seconds / ROUNDS, tell)
         if "updates" in args.parts:

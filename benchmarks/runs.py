@@ -6,7 +6,6 @@ an epoch; OUT.png shows all curves that are there. Policies are copied to the fo
 """
 
 import argparse
-import csv
 import json
 import shutil
 from pathlib import Path
@@ -24,18 +23,11 @@ from efmdp.domains import make_env
 from efmdp.evaluate import TEST, load_policy, play_episodes, stream_seed
 from efmdp.runs import CLOCK, Run, minutes, read_rows
 from efmdp.stats import success_rate
+from efmdp.tables import write_table
 from efmdp.tasks import file_name
 
 KEY = ("task", "network", "recipe", "seed", "threads")
 Row = dict[str, Any]
-
-
-def write(path: Path, rows: list[Row]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w", newline="") as file:
-        writer = csv.DictWriter(file, dict.fromkeys(name for row in rows for name in row))
-        writer.writeheader()
-        writer.writerows(rows)
 
 
 def merged(old: list[Row], new: list[Row]) -> list[Row]:
@@ -135,9 +127,9 @@ def main() -> None:
     table_path, curves_path = Path(f"{args.out}.csv"), Path(f"{args.out}-curves.csv")
     outcomes = [outcome(path, args.episodes) for path in track(args.runs, "testing", console=Console(stderr=True))]
     curves = [row for path in args.runs for row in curve(path)]
-    write(table_path, merged(read_rows(table_path), outcomes))
+    write_table(table_path, merged(read_rows(table_path), outcomes))
     all_curves = merged(read_rows(curves_path), curves)
-    write(curves_path, all_curves)
+    write_table(curves_path, all_curves)
     draw(all_curves, Path(f"{args.out}.png"))
     policies = args.out.parent / "policies"
     policies.mkdir(exist_ok=True)

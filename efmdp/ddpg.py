@@ -142,10 +142,8 @@ class DDPG:
         for target in (self.target_actor, self.target_critic):
             target.requires_grad_(False)
         self.normaliser = Normaliser(dims, config.observation_clip, config.normalised_clip).to(device)
-        self._weights, self._target_weights = (
-            [flatten(network) for network in pair]
-            for pair in ((self.actor, self.critic), (self.target_actor, self.target_critic))
-        )
+        self._weights = [flatten(self.actor), flatten(self.critic)]
+        self._target_weights = [flatten(self.target_actor), flatten(self.target_critic)]
         self.actor_optimiser, self.critic_optimiser = (
             torch.optim.Adam([vector], config.learning_rate, fused=True) for vector in self._weights
         )

@@ -152,7 +152,7 @@ class Run:
     def newest_checkpoint(self) -> Checkpoint:
         """The newest that is intact with all its segments, or else without some of them. FileNotFoundError if new."""
         damage: list[str] = []
-        incomplete: Path | None = None
+        incomplete: tuple[Path, Checkpoint] | None = None
         for path in reversed(self._checkpoints()):
             try:
                 found = self._read_checkpoint(path)
@@ -163,12 +163,13 @@ class Run:
                 self._go_back_to(path)
                 return found._replace(damage=[f"{what}: going on from the checkpoint before it" for what in damage])
             damage += found.damage
-            incomplete = incomplete or path
+            incomplete = incomplete or (path, found)
         if incomplete is not None:
-            self._go_back_to(incomplete)
-            found = self._read_checkpoint(incomplete)
+            path, found = incomplete
+            self._go_back_to(path)
             without = "going on without its episodes, so the run is no longer the one that its seed gives"
-            return found._replace(damage=[f"{what}: {without}" for what in found.damage])
+            others = [what for what in damage if what not in found.damage]
+            return found._replace(damage=[*others, *(f"{what}: {without}" for what in found.damage)])
         if damage:
             raise RunError(f"no checkpoint of {self.path} is intact ({'; '.join(damage)}): start anew in another --out")
         for name in ("metrics.csv", "timings.csv"):  # of a run that was killed before its first checkpoint

@@ -258,6 +258,16 @@ def test_without_a_segment_that_both_need(run: Run) -> None:
     assert "\n" not in said
 
 
+def test_all_damage_is_told_when_segments_are_lost_too(run: Run) -> None:
+    (run.path / "checkpoints/000003/state.json").write_text("{")
+    (run.path / "replay/000001.npz").write_bytes(b"")
+    found = run.newest_checkpoint()
+    assert found.state == {"number": 2}
+    assert list(found.segments) == [2]
+    assert "000003/state.json is damaged" in found.damage[0]
+    assert "000001.npz is damaged: going on without its episodes" in found.damage[1]
+
+
 def test_a_segment_that_only_the_newest_needs(run: Run) -> None:
     (run.path / "replay/000003.npz").unlink()
     found = run.newest_checkpoint()
