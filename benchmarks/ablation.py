@@ -73,7 +73,7 @@ RUNS = Path("runs/ablation")
 
 
 def recipe(task: str, seed: int) -> TrainConfig:
-    return replace(fast(task, make_network("deep-set", task, None), seed), threads=1)
+    return replace(fast(task, make_network("deep-set", parse_task(task).entities), seed), threads=1)
 
 
 def different(task: str) -> list[str]:

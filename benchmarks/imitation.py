@@ -4,7 +4,8 @@ python -m benchmarks.imitation [--tasks 3-Push 3-Switch] [--demos 1000 5000] [--
 [--seeds 0 1 2] [--episodes 500] [--out results/imitation] [--minutes MINUTES] has the scripted controller demonstrate
 every task into demos/, trains with `efmdp train bc` in runs/imitation/, one thread each, as many at a time as there are
 cores, and tests every run as soon as it is done. It goes through all of a seed before the next one, and through cheap
-networks first. OUT.csv and OUT.png grow with every run; what they hold of other runs stays there.
+networks first. OUT.csv, OUT-summary.csv (means, interquartile means, who beats whom) and OUT.png grow with every run;
+what they hold of other runs stays there.
 
 Killed or stopped, the same command goes on; after --minutes no new run starts. In OUT.csv `which` says what a row was
 played with: the `last` policy of a run, on its own task only, or the `best` one on the selection seeds.
@@ -33,11 +34,12 @@ from rich.progress import Progress
 from rich.table import Table
 
 from benchmarks import last_and_best
+from efmdp.demos import Demos
 from efmdp.entities import UserError
 from efmdp.evaluate import policy_file
 from efmdp.runs import Run
 from efmdp.tables import Row, grouped, read_table, write_table
-from efmdp.zero_shot import CAPTION, FIELDS, ORACLE, cell, extrapolation, identify, over_seeds
+from efmdp.zero_shot import CAPTION, FIELDS, ORACLE, cell, extrapolation, identify, over_seeds, summarise
 
 EFMDP = [sys.executable, "-m", "efmdp.cli"]
 DEMOS = Path("demos")
@@ -75,8 +77,10 @@ class Clone(NamedTuple):
         stored = Run(self.folder).config()
         if stored is None:
             return False
-        last = stored["config"]["epochs"] * stored["config"]["rounds_per_epoch"]
-        return (self.folder / "checkpoints" / f"{last:06d}").is_dir()
+        config = stored["config"]
+        last = config["epochs"] * config["rounds_per_epoch"]
+        done = (self.folder / "checkpoints" / f"{last:06d}").is_dir()
+        return done and config["demos"] == Demos(demos_folder(self.task)).digest(self.demos)
 
     def rows(self, episodes: int) -> list[Row]:
         """What was played so far: the last policy on its own task, the best one on that and the others."""
@@ -181,11 +185,14 @@ def gather(clones: Sequence[Clone], episodes: int, path: Path) -> list[Row]:
         for row in read_table(TESTED, FIELDS)
         if row["network"] == ORACLE and row["trained_on"] in tasks and row["episodes"] == str(episodes)
     ]
-    new = [row for clone in clones for row in clone.rows(episodes)] + oracle
+    cloned = [row for clone in clones for row in clone.rows(episodes)]
+    new = cloned + oracle if cloned else []  # the oracle alone is no study
     together = {tuple(row[name] for name in KEY): row for row in [*read_table(path, COLUMNS), *new]}
     rows = sorted(together.values(), key=_position)
     if rows:
         write_table(path, rows)
+        tested = grouped([row for row in rows if row["which"] != "last"], "trained_on").values()
+        write_table(path.with_stem(f"{path.stem}-summary"), [line for here in tested for line in summarise(here)])
     return rows
 
 
@@ -291,7 +298,8 @@ def main() -> None:
         parser.error("--demos, --episodes and --minutes must be above 0")
     table_path = Path(f"{args.out}.csv")
     try:
-        read_table(table_path, COLUMNS)
+        if others := {row["episodes"] for row in read_table(table_path, COLUMNS)} - {str(args.episodes)}:
+            raise UserError(f"{table_path} has {', '.join(others)} episodes a test, not {args.episodes}: another --out")
         for task in args.tasks:
             extrapolation(task, {}, wide=False)
     except UserError as error:

@@ -45,6 +45,7 @@ from efmdp.env import FETCH_DIMS
 from efmdp.networks import Kind
 from efmdp.recipes import fast, make_network
 from efmdp.runs import Run, read_rows, versions
+from efmdp.tasks import parse_task
 from efmdp.train import Trainer, train_ddpg
 
 PARTS = ("updates", "efficiency", "race")
@@ -104,7 +105,7 @@ def take_turns(
 
 def our_trainer(kind: Kind, task: str, threads: int, transitions: int, **settings: Any) -> Trainer:
     """Our learner with so many explored transitions; its `learn` makes `updates_per_round` whole updates."""
-    recipe = fast(task, make_network(kind, task, None), seed=0, curriculum=False)
+    recipe = fast(task, make_network(kind, parse_task(task).entities), seed=0, curriculum=False)
     every_update = replace(recipe.ddpg, actor_every=1)  # both networks each time, as the peer
     nowhere = Run(Path(os.devnull))  # nothing is saved
     trainer = Trainer(replace(recipe, ddpg=every_update, threads=threads, **settings), nowhere, "cpu")
@@ -195,7 +196,7 @@ def learn_ours(out: Path) -> None:
     """
     if importlib.util.find_spec("tensorboard") is not None:
         import torch.utils.tensorboard  # noqa: F401 (which training would import on the clock)
-    config = replace(fast("1-Push", make_network("deep-set", "1-Push", None), seed=0), threads=1)
+    config = replace(fast("1-Push", make_network("deep-set", 1), seed=0), threads=1)
     began = time.perf_counter()
 
     def report(progress: dict[str, Any]) -> None:

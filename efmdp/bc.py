@@ -25,17 +25,18 @@ class BCConfig:
     """SHA-256 of the demonstrations: those that are used, successful or not"""
     demos_used: int
     """so many of them, before those that failed are dropped"""
+    recipe: str
+    """what tables call it: two runs of one name differ in their seeds only"""
     learning_rate: float
     """of Adam"""
     seed: int = 0
-    epochs: int = 12
-    rounds_per_epoch: int = 50
+    epochs: int = 6
+    rounds_per_epoch: int = 100
     updates_per_round: int = 100
-    """12 x 50 x 100 are the paper's 60,000 gradient steps"""
+    """6 x 100 x 100 are the paper's 60,000 gradient steps"""
     batch_size: int = 128
     selection_episodes: int = 100
     threads: int = 2
-    recipe: str = "bc"
 
 
 def from_json(stored: dict[str, Any]) -> BCConfig:

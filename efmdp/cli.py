@@ -27,7 +27,7 @@ from efmdp.progress import console, say, training_bar, warn
 from efmdp.render import Picture, has_screen
 from efmdp.rollout import Policy, run_episodes
 from efmdp.scene import Profile
-from efmdp.scripted import Scripted
+from efmdp.scripted import SCRIPTED, Scripted
 from efmdp.tasks import GRAMMAR, PAPER_TASKS, Layout, RewardKind, file_name, gym_id, parse_task
 from efmdp.video import film_episodes
 
@@ -106,6 +106,7 @@ def check_command(
 def watch_command(
     what: tyro.conf.Positional[str],
     task: str | None = None,
+    oracle: tuple[str, ...] = ("scripted",),
     options: Annotated[TaskOptions, tyro.conf.arg(name="")] = TaskOptions(),  # noqa: B008
     episodes: int = 3,
     seed: int = 0,
@@ -116,8 +117,9 @@ def watch_command(
     """Film a policy, or the scripted controller, and write an mp4; with a screen, show a window as well.
 
     Args:
-        what: a run's folder or a policy file, or for the scripted controller a task name such as 2-Switch+2-Push.
+        what: a run's folder, a policy file, oracle, or for the scripted controller a task name such as 2-Switch+2-Push.
         task: what a policy is to do (default: what it was trained on).
+        oracle: scripted, or who solves its subtasks: push=RUN switch=RUN, a run, a policy file or scripted each.
         episodes: how many to film, one after another.
         seed: of the first episode.
         out: the video (default: runs/watch/NAME.mp4).
@@ -127,7 +129,9 @@ def watch_command(
     if episodes < 1:
         raise UserError(f"--episodes is {episodes}: film at least one")
     policy: Policy
-    if Path(what).exists():
+    if _is_oracle(Path(what)):
+        policy, task, title = _make_oracle(task, oracle, options, 1), str(task), f"oracle-{task}"
+    elif Path(what).exists():
         policy, task, options = _load_policy(Path(what), "last", task, options)
         title = f"{Path(what).stem}-{task}"
     elif task is not None:
@@ -197,9 +201,9 @@ class TrainBC:
     """the first so many, before those that failed are dropped (default: all)"""
     seed: int = 0
     out: Path | None = None
-    """the run's folder (default: runs/TASK-NETWORK-bc-DEMOS-SEED)"""
+    """the run's folder (default: runs/TASK-NETWORK-bc-DEMOS-SEED, with -of-RUN after DEMOS that a run gave)"""
     epochs: int | None = None
-    """stop after so many epochs of 5,000 gradient steps (default: 12)"""
+    """stop after so many epochs of 10,000 gradient steps (default: 6)"""
     minutes: float | None = None
     """stop at the end of the epoch after so many minutes (default: no limit)"""
     max_entities: int | None = None
@@ -268,7 +272,7 @@ def _ddpg(how: TrainDDPG) -> Training:
     from efmdp.recipes import fast, make_network, paper  # torch takes seconds to import
     from efmdp.train import train_ddpg
 
-    network = make_network(how.network, how.task, how.max_entities)
+    network = make_network(how.network, parse_task(how.task).entities, how.max_entities)
     if how.recipe == "paper":
         config = paper(how.task, network, how.seed, how.decay or "fast")
     elif how.decay:
@@ -287,9 +291,12 @@ def _bc(how: TrainBC) -> Training:
     from efmdp.train import cloning, train_bc
 
     demos = Demos(how.demos)
-    network = make_network(how.network, demos.about["task"], how.max_entities)
+    if how.demos_used is None and len(demos) < demos.about["episodes"]:
+        unfinished = f"{how.demos} holds {len(demos)} of the {demos.about['episodes']} episodes that were wanted"
+        raise UserError(f"{unfinished}: --demos-used {len(demos)}, or finish: {demos.command(demos.about['episodes'])}")
+    network = make_network(how.network, demos.about["entities"], how.max_entities)
     config = replace(cloning(demos, network, how.demos_used, how.seed), threads=how.threads)
-    out = how.out or _run_folder(config.task, how.network, f"bc-{config.demos_used}", how.seed)
+    out = how.out or _run_folder(config.task, how.network, config.recipe, how.seed)
     return config, out, partial(train_bc, config, demos, out)
 
 
@@ -326,8 +333,8 @@ def _run_folder(task: str, network: str, recipe: str, seed: int) -> Path:
 
 
 def _check_seed(seed: int) -> None:
-    if seed < 0:
-        raise UserError(f"--seed {seed} is negative: choose 0 or more")
+    if not 0 <= seed < 2**32:  # beyond that NumPy would mix it up with a seed of another stream
+        raise UserError(f"--seed is {seed}: choose 0 or more, below 2^32")
 
 
 def _check_minutes(minutes: float) -> None:
@@ -349,32 +356,53 @@ def evaluate_command(
     episodes: int = 500,
     which: Literal["last", "best"] = "last",
     seed: int = 0,
+    oracle: tuple[str, ...] = ("scripted",),
     options: Annotated[TaskOptions, tyro.conf.arg(name="")] = TaskOptions(),  # noqa: B008
 ) -> int:
-    """Success of a trained policy on test seeds, with 95 % intervals, on its own task or any other it can take.
+    """Success of a policy on test seeds, with 95 % intervals, on the task it was trained on or any other it can take.
 
     To compare several, see efmdp evaluate extrapolation --help, stitching --help and timing --help.
 
     Args:
-        run: a run's folder, or a policy file.
+        run: a run's folder, a policy file, or oracle.
         task: the task (default: the one it was trained on).
         episodes: how many test episodes.
         which: the run's last policy, or the one that was best on the selection seeds.
         seed: test episodes differ from all training and selection episodes of the run with this seed.
+        oracle: scripted, or who solves its subtasks: push=RUN switch=RUN, a run, a policy file or scripted each.
     """
     from efmdp.evaluate import TEST, play_episodes, stream_seed
     from efmdp.stats import success_rate
 
     _check_seed(seed)
-    policy, name, options = _load_policy(run, which, task, options)
-    env = options.make(name, min(episodes, 100))
-    outcome = play_episodes(env, policy, episodes, stream_seed(seed, TEST))
-    say(f"{run} ({which}) on {name}, {episodes} episodes, {options.profile} physics")
+    if episodes < 1:
+        raise UserError(f"--episodes is {episodes}: play at least one")
+    slots = min(episodes, 100)
+    policy: Policy
+    if _is_oracle(run):
+        policy, task, version = _make_oracle(task, oracle, options, slots), str(task), " ".join(oracle)
+    else:
+        (policy, task, options), version = _load_policy(run, which, task, options), which
+    outcome = play_episodes(options.make(task, slots), policy, episodes, stream_seed(seed, TEST))
+    say(f"{run} ({version}) on {task}, {episodes} episodes, {options.profile} physics")
     for label, values in (("once", outcome.success_once), ("end", outcome.success_end)):
-        say(f"  success {label:5s} {success_rate(int(values.sum()), episodes)}")
-    entities = outcome.distance.size
-    say(f"  entities      {success_rate(round(outcome.solved.sum() * entities / episodes), entities)}")
+        say(f"  success {label:5s} {success_rate(values.sum(), episodes)}")
+    # Entities of one episode fare alike, so they count as one trial together.
+    say(f"  entities      {success_rate(outcome.solved.sum(), episodes)}")
     return 0
+
+
+def _is_oracle(path: Path) -> bool:
+    """A run's folder of that name is ./oracle."""
+    return str(path) == "oracle"
+
+
+def _make_oracle(task: str | None, sources: Sequence[str], options: PhysicsOptions, num_envs: int) -> Policy:
+    from efmdp.oracle import make_oracle, parse_sources  # torch takes seconds to import
+
+    if task is None:
+        raise UserError("the oracle does any task: say which with --task, such as --task 2-Switch+2-Push")
+    return make_oracle(num_envs, options.make_fetch(task).task, parse_sources(sources))
 
 
 Runs = Annotated[tuple[Path, ...], tyro.conf.arg(metavar="RUN..."), tyro.conf.Positional]
@@ -430,7 +458,8 @@ def _compare(runs: Sequence[Path], oracle: Sequence[str], plan: "Plan", episodes
     import torch
 
     from efmdp.oracle import parse_sources
-    from efmdp.zero_shot import compare, findings, show
+    from efmdp.tables import write_table
+    from efmdp.zero_shot import compare, findings, show, summarise
 
     torch.set_num_threads(1)  # threads of torch and of the simulation get in each other's way
     rows = compare(runs, parse_sources(oracle), plan, episodes, out)
@@ -438,20 +467,25 @@ def _compare(runs: Sequence[Path], oracle: Sequence[str], plan: "Plan", episodes
     for line in findings(rows):
         say(line)
     if out is not None:
-        say(f"all numbers: {out}")
+        summary = out.with_stem(f"{out.stem}-summary")
+        write_table(summary, summarise(rows))
+        say(f"all numbers: {out}, and the statistics above: {summary}")
     return 0
 
 
 def timing_command(runs: Runs, out: Path | None = None) -> int:
     """How long each policy takes for a step, one observation on one thread, and how long it was trained.
 
+    A step is timed on the task that it was trained on and, where that has a family, on its first three members, such
+    as 1-Push, 2-Push and 3-Push.
+
     Args:
         runs: folders of runs or policy files; hours of training are known of runs only.
-        out: a CSV with a row for each policy.
+        out: a CSV with a row for each policy and task.
     """
     from efmdp.timing import time_policies  # torch takes seconds to import
 
-    shown = ("network", "recipe", "seed", "trained_on", "entities", "milliseconds", "hours")
+    shown = ("network", "recipe", "seed", "trained_on", "hours", "threads", "task", "entities", "milliseconds")
     table = Table(*shown)
     for row in time_policies(runs, out):
         table.add_row(*(row[name] for name in shown))
@@ -505,7 +539,7 @@ def _demonstrator(source: str, task: str | None, options: PhysicsOptions) -> tup
     """Where to collect, who acts there and what that is called, and the task."""
     import torch
 
-    from efmdp.demos import CHUNK, SCRIPTED, Source
+    from efmdp.demos import CHUNK, Source
     from efmdp.evaluate import policy_file
 
     if source == SCRIPTED:

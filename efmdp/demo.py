@@ -118,7 +118,7 @@ class Training(NamedTuple):
 def demo_configs() -> dict[str, TrainConfig]:
     """The same recipe for both; the MLP has room for all the switches that it is tested on."""
     task = f"{TRAINED}-Switch"
-    networks = {"deep-set": make_network("deep-set", task, None), "mlp": make_network("mlp", task, SWITCHES[-1])}
+    networks = {"deep-set": make_network("deep-set", TRAINED), "mlp": make_network("mlp", TRAINED, SWITCHES[-1])}
     return {name: fast(task, network, seed=0) for name, network in networks.items()}
 
 

@@ -29,7 +29,6 @@ from efmdp.runs import Damaged, clear_errors, from_npz, only_process_in, read_ch
 
 FORMAT = 1
 CHUNK = 100  # episodes, played side by side: more are no faster, and this is what a kill can cost
-SCRIPTED = "scripted"
 
 
 class Flags(NamedTuple):
@@ -64,6 +63,12 @@ class Demos:
         if self.about["format"] != FORMAT:
             raise UserError(f"{path} has format {self.about['format']}, not {FORMAT}: use the efmdp that wrote it")
         self.digests = self._read_manifest()
+
+    @property
+    def demonstrator(self) -> str:
+        """`scripted`, or the name of the run or policy file."""
+        policy = Path(self.about["policy"])
+        return policy.parent.name if policy.name == "policy-best.safetensors" else policy.stem
 
     def __len__(self) -> int:
         return self.about["chunk"] * len(self.digests)
@@ -227,9 +232,10 @@ def _claim(out: Path, about: dict[str, Any], episodes: int) -> Demos:
         existing = Demos(out).about
         was, now = _identity(existing), _identity(about)
         differences = [f"{name} was {was.get(name)}, now {now[name]}" for name in now if was.get(name) != now[name]]
-        if differences:
+        if differences and (out / "manifest.json").exists():  # there are some
             raise UserError(f"{out} holds other demonstrations ({'; '.join(differences)}): choose another --out")
-        about, episodes = existing, max(episodes, existing["episodes"])
+        if not differences:
+            about, episodes = existing, max(episodes, existing["episodes"])
     about = {**about, "episodes": episodes}
     replace_file(out, "about.json", _to_json({**about, "checksum": _checksum(about)}))
     return Demos(out)

@@ -18,6 +18,10 @@ class UserError(ValueError):
     """Something that whoever asked can mend; the message says in one line what is wrong and what to do."""
 
 
+class CannotPlay(UserError):
+    """A policy was shown what it cannot take: too many entities, or other features."""
+
+
 @dataclass(frozen=True)
 class EntityDims:
     """How many numbers describe the agent, one entity, one subgoal and one action."""

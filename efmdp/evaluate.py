@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from efmdp.ddpg import Normaliser
-from efmdp.entities import Array, EntityDims, EntityEnv, EntityObs, UserError
+from efmdp.entities import Array, CannotPlay, EntityDims, EntityEnv, EntityObs
 from efmdp.env import FetchEnv
 from efmdp.networks import NetworkConfig, make_actor
 from efmdp.rollout import Outcome, Policy, run_episodes
@@ -60,7 +60,7 @@ class LearnedPolicy:
         seen = (self.dims.agent, self.dims.entity, self.dims.goal)
         if (shown := tuple(part.shape[-1] for part in obs)) != seen:
             names = "agent, entity and subgoal"
-            raise UserError(f"features of {names} are {shown}, this policy of {self.task} knows {seen}: another task")
+            raise CannotPlay(f"features of {names} are {shown}, this policy of {self.task} knows {seen}: another task")
         return (self.actor(*self.normaliser(obs)) * self.usable_actions).numpy()
 
     def reset(self, ids: Array | None = None) -> None:

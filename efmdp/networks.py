@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from efmdp.entities import EntityDims, UserError
+from efmdp.entities import CannotPlay, EntityDims, UserError
 
 Kind = Literal["mlp", "deep-set", "deep-set-large", "self-attention"]
 
@@ -81,7 +81,7 @@ class MLP(nn.Module):
     ) -> Tensor:
         missing = self.max_entities - entities.shape[1]
         if missing < 0:
-            raise UserError(f"{entities.shape[1]} entities: this MLP was made for at most {self.max_entities}")
+            raise CannotPlay(f"{entities.shape[1]} entities: this MLP was made for at most {self.max_entities}")
         # (B, N, E) to (B, max_entities * E), and the same for goals
         flat = [F.pad(x, (0, 0, 0, missing)).flatten(1) for x in (entities, goals)]
         return self.layers(torch.cat([agent, *flat] if action is None else [agent, *flat, action], -1))

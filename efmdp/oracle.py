@@ -13,11 +13,10 @@ from efmdp.entities import OBJECTIVES, Array, EntityObs, UserError
 from efmdp.env import FETCH_DIMS, FINGER_ACTION, IS_SWITCH, POSITION
 from efmdp.evaluate import load_policy
 from efmdp.rollout import Policy
-from efmdp.scripted import CLOSE, Scripted, elevated
+from efmdp.scripted import CLOSE, SCRIPTED, Scripted, elevated
 from efmdp.tasks import Task, parse_task
 
 SUBTASKS = PUSH, SWITCH, STACK = "push", "switch", "stack"
-SCRIPTED = "scripted"
 
 
 class Oracle:

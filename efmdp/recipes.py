@@ -130,14 +130,13 @@ PAPER_DECAY_TO = 0.01
 FAST_EPOCHS = {"1-Push": 10, "2-Push": 15, "3-Push": 22, "1-Switch": 4, "2-Switch": 4, "3-Switch": 4}
 
 
-def make_network(kind: Kind, task: str, max_entities: int | None) -> NetworkConfig:
+def make_network(kind: Kind, entities: int, max_entities: int | None = None) -> NetworkConfig:
     """An MLP has room for the task's entities unless more are asked for."""
     if kind != "mlp":
         return NetworkConfig(kind, max_entities=max_entities)
-    needed = parse_task(task).entities
-    if max_entities is not None and max_entities < needed:
-        raise TaskError(f"{task} has {needed} entities: an mlp with room for {max_entities} cannot learn it")
-    return NetworkConfig(kind, max_entities=max_entities or needed)
+    if max_entities is not None and max_entities < entities:
+        raise TaskError(f"the task has {entities} entities: an mlp with room for {max_entities} cannot learn it")
+    return NetworkConfig(kind, max_entities=max_entities or entities)
 
 
 def from_json(stored: dict[str, Any]) -> TrainConfig:

@@ -10,6 +10,7 @@ from efmdp.entities import OBJECTIVES, Array, EntityObs
 from efmdp.env import ANGLE, IS_SWITCH, POSITION, REACH_PER_STEP, RELATIVE, VELOCITY
 from efmdp.scene import CUBE_HALF, SWITCH_BASE_HALF, TABLE_TOP
 
+SCRIPTED = "scripted"  # what users call them
 CLOSE, OPEN = -1.0, 1.0
 TRAVEL_HEIGHT = 0.53  # of the grip, clear of cubes and levers
 PUSH_HEIGHT = 0.425

@@ -1,8 +1,9 @@
 """Honest numbers: intervals for success rates, over episodes, over seeds, and over seeds and tasks together.
 
-The scores of an architecture on several tasks are a list with one array a task: the success rates of its seeds there.
-Means over tasks follow Agarwal et al. 2021, "Deep Reinforcement Learning at the Edge of the Statistical Precipice":
-bootstraps draw seeds within each task, for it is the seeds that are a sample, not the tasks.
+The scores of an architecture are an array (S, T): the success rates of its S seeds on T tasks. Means over tasks follow
+Agarwal et al. 2021, "Deep Reinforcement Learning at the Edge of the Statistical Precipice", but for one thing: here one
+trained policy plays all tasks, and is good or bad at several of them together. Bootstraps therefore draw seeds, each
+with all its tasks, and every architecture's by themselves; drawn for each task anew, intervals would be too narrow.
 """
 
 from collections.abc import Sequence
@@ -65,40 +66,38 @@ def t95(freedom: int) -> float:
     return z + first / v + second / v**2 + third / v**3
 
 
-def interquartile_mean(scores: Sequence[Array], rng: np.random.Generator) -> Rate:
+def interquartile_mean(scores: Array, rng: np.random.Generator) -> Rate:
     """The mean of the middle half of all scores, whichever task they are of, with its 95 % bootstrap interval."""
-    resampled = np.concatenate([_resample(rates, rng) for rates in scores], -1)
-    return _with_interval(_middle_mean(np.concatenate(scores)), _middle_mean(resampled), scores)
+    return _with_interval(_middle_mean(scores), _middle_mean(_resample(scores, rng)), len(scores))
 
 
-def probability_of_improvement(ours: Sequence[Array], theirs: Sequence[Array], rng: np.random.Generator) -> Rate:
+def probability_of_improvement(ours: Array, theirs: Array, rng: np.random.Generator) -> Rate:
     """How often a seed of ours beats one of theirs (a tie counts half), averaged over tasks, with its interval."""
-    pairs = list(zip(ours, theirs, strict=True))
-    value = np.mean([_wins(a, b) for a, b in pairs])
-    resampled = np.mean([_wins(_resample(a, rng), _resample(b, rng)) for a, b in pairs], axis=0)
-    return _with_interval(value, resampled, [*ours, *theirs])
+    resampled = _wins(_resample(ours, rng), _resample(theirs, rng))
+    return _with_interval(_wins(ours, theirs), resampled, min(len(ours), len(theirs)))
 
 
-def _resample(rates: Array, rng: np.random.Generator) -> Array:
-    """As many seeds as there are, drawn with replacement, again and again: (S,) to (RESAMPLES, S)."""
-    return np.asarray(rates)[rng.integers(len(rates), size=(RESAMPLES, len(rates)))]
+def _resample(scores: Array, rng: np.random.Generator) -> Array:
+    """As many seeds as there are, drawn with replacement, again and again: (S, T) to (RESAMPLES, S, T)."""
+    return scores[rng.integers(len(scores), size=(RESAMPLES, len(scores)))]
 
 
 def _middle_mean(scores: Array) -> Array:
-    """(..., K) to (...), without the lowest and the highest quarter, rounded down."""
-    cut = scores.shape[-1] // 4
-    return np.sort(scores, -1)[..., cut : scores.shape[-1] - cut].mean(-1)
+    """(..., S, T) to (...), without the lowest and the highest quarter, rounded down."""
+    ranked = np.sort(scores.reshape(*scores.shape[:-2], -1), -1)
+    cut = ranked.shape[-1] // 4
+    return ranked[..., cut : ranked.shape[-1] - cut].mean(-1)
 
 
 def _wins(ours: Array, theirs: Array) -> Array:
-    """The share of pairs in which ours is higher: (..., S) and (..., R) to (...)."""
-    lead = np.asarray(ours)[..., :, None] - np.asarray(theirs)[..., None, :]  # (..., S, R)
-    return ((lead > 0) + 0.5 * (lead == 0)).mean((-2, -1))
+    """The share of pairs in which ours is higher: (..., S, T) and (..., R, T) to (...)."""
+    lead = ours[..., :, None, :] - theirs[..., None, :, :]  # (..., S, R, T)
+    return ((lead > 0) + 0.5 * (lead == 0)).mean((-3, -2, -1))
 
 
-def _with_interval(value: Array, resampled: Array, scores: Sequence[Array]) -> Rate:
-    """95 % of the resampled values; with a single seed on some task they cannot vary as they should: NaN."""
-    if min(len(rates) for rates in scores) < 2:
+def _with_interval(value: Array, resampled: Array, seeds: int) -> Rate:
+    """95 % of the resampled values; with a single seed they cannot vary: NaN."""
+    if seeds < 2:
         return Rate(float(value), nan, nan)
     low, high = np.quantile(resampled, (0.025, 0.975))
     return Rate(float(value), float(low), float(high))

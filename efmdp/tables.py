@@ -9,17 +9,23 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from efmdp.entities import UserError
-from efmdp.runs import read_rows, replace_file
+from efmdp.runs import replace_file
 
 Row = dict[str, str]
 
 
 def read_table(path: Path | None, fields: Sequence[str]) -> list[Row]:
     """The rows of a table with those columns; none if it is not there yet."""
-    rows = [] if path is None else read_rows(path)
-    if rows and list(rows[0]) != list(fields):
-        raise UserError(f"{path} holds a table with other columns: choose another --out")
-    return rows
+    if path is None or not path.exists():
+        return []
+    try:
+        with path.open(newline="") as file:
+            header, *rows = csv.reader(file)
+    except (ValueError, csv.Error):  # empty, or no text
+        header, rows = [], []
+    if header != list(fields) or any(len(row) != len(header) for row in rows):
+        raise UserError(f"{path} holds something else, not a table of these columns: choose another --out")
+    return [dict(zip(header, row, strict=True)) for row in rows]
 
 
 def write_table(path: Path, rows: Sequence[Row]) -> None:

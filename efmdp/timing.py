@@ -1,33 +1,41 @@
 """How long a policy takes to act, and how long it took to train."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import torch
 
 from efmdp.domains import make_env
-from efmdp.entities import EntityObs, UserError
+from efmdp.entities import CannotPlay, EntityObs, UserError
 from efmdp.evaluate import load_policy, policy_file
 from efmdp.rollout import Policy
-from efmdp.runs import minutes, read_rows
-from efmdp.tables import Row, read_table, write_table
+from efmdp.runs import Run, minutes, read_rows
+from efmdp.tables import Row, only_writer, read_table, write_table
+from efmdp.tasks import FAMILIES
 from efmdp.zero_shot import WHO, identify
 
-FIELDS = (*WHO, "trained_on", "entities", "milliseconds", "hours")
+FIELDS = (*WHO, "trained_on", "hours", "threads", "task", "entities", "milliseconds")
 PASSES = 500
+SIZES = 3  # so many members of the family of a policy's task, the smallest
 
 
 def time_policies(runs: Sequence[Path], out: Path | None) -> list[Row]:
-    """A row for each policy, on its own task; in the table `out` it replaces the policy's row."""
+    """A row for each policy and task; in the table `out` they replace those of the same policy and task."""
     if not runs:
         raise UserError("no run is named: name at least one run's folder or policy file")
-    table = {row["sha256"]: row for row in read_table(out, FIELDS)}
-    rows = [_row(path) for path in runs]
+    read_table(out, FIELDS)  # refused now, not after the work
+    rows = [row for path in runs for row in _rows(path)]
     if out is not None:
-        write_table(out, list((table | {row["sha256"]: row for row in rows}).values()))
+        with only_writer(out):
+            write_table(out, list((_by_policy_and_task(read_table(out, FIELDS)) | _by_policy_and_task(rows)).values()))
     return rows
+
+
+def _by_policy_and_task(rows: Sequence[Row]) -> dict[tuple[str, str], Row]:
+    return {(row["sha256"], row["task"]): row for row in rows}
 
 
 def milliseconds_to_act(policy: Policy, obs: EntityObs) -> float:
@@ -44,13 +52,21 @@ def milliseconds_to_act(policy: Policy, obs: EntityObs) -> float:
     return 1000 * median(spent)
 
 
-def _row(path: Path) -> Row:
+def _rows(path: Path) -> Iterator[Row]:
+    """The policy on its own task and on the smallest of its family; those that it cannot play are left out."""
     policy, folder = load_policy(path, "best"), policy_file(path, "best").parent
-    env = make_env(policy.task, **policy.physics)
-    timings = read_rows(folder / "timings.csv")
-    return identify(path) | {
+    config: dict[str, Any] = (Run(folder).config() or {}).get("config", {})
+    timings = read_rows(folder / "timings.csv") if config else []
+    about = identify(path) | {
         "trained_on": policy.task,
-        "entities": str(env.num_entities),
-        "milliseconds": f"{milliseconds_to_act(policy, env.reset(seed=0)):.3f}",
         "hours": f"{minutes(timings[-1]) / 60:.3f}" if timings else "",
+        "threads": str(config.get("threads", "")),
     }
+    family = next((family.members for family in FAMILIES if policy.task in family.members), ())
+    for task in dict.fromkeys((*family[:SIZES], policy.task)):
+        env = make_env(task, **policy.physics)
+        try:
+            milliseconds = milliseconds_to_act(policy, env.reset(seed=0))
+        except CannotPlay:
+            continue
+        yield about | {"task": task, "entities": str(env.num_entities), "milliseconds": f"{milliseconds:.3f}"}

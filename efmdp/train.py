@@ -22,6 +22,7 @@ from efmdp.process import Interruption, return_free_memory, tuned_process
 from efmdp.recipes import Exploration, Stage, TrainConfig, learning_rate
 from efmdp.replay import Episodes, Replay
 from efmdp.runs import Run, RunError, versions
+from efmdp.scripted import SCRIPTED
 
 Report = Callable[[dict[str, Any]], None]
 
@@ -303,6 +304,7 @@ class Cloner(Ledger[BCConfig]):
 def cloning(demos: Demos, network: NetworkConfig, demos_used: int | None, seed: int) -> BCConfig:
     """The paper's settings, for the first `demos_used` of these demonstrations, or all of them."""
     used = len(demos) if demos_used is None else demos_used
+    whose = "" if demos.demonstrator == SCRIPTED else f"-of-{demos.demonstrator}"
     if used < 1:
         raise UserError(f"{used} of the {len(demos)} demonstrations in {demos.path} are to be used: choose 1 or more")
     return BCConfig(
@@ -311,6 +313,7 @@ def cloning(demos: Demos, network: NetworkConfig, demos_used: int | None, seed: 
         options=demos.about["options"],
         demos=demos.digest(used),
         demos_used=used,
+        recipe=f"bc-{used}{whose}",
         learning_rate=learning_rate(network),
         seed=seed,
     )

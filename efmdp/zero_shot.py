@@ -2,6 +2,7 @@
 (stitching), beside the oracle on the same test episodes."""
 
 import hashlib
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
@@ -11,13 +12,14 @@ import numpy as np
 from rich.progress import track
 from rich.table import Table
 
-from efmdp.entities import Array, UserError
+from efmdp.entities import Array, CannotPlay, UserError
 from efmdp.env import FetchEnv
 from efmdp.evaluate import TEST, LearnedPolicy, play_episodes, policy_file, stream_seed
-from efmdp.oracle import SCRIPTED, SUBTASKS, make_oracle, subtasks
+from efmdp.oracle import SUBTASKS, make_oracle, subtasks
 from efmdp.progress import console
 from efmdp.rollout import Policy
 from efmdp.runs import Run, read_policy
+from efmdp.scripted import SCRIPTED
 from efmdp.stats import Rate, interquartile_mean, mean_over_seeds, probability_of_improvement, success_rate
 from efmdp.tables import Row, grouped, only_writer, read_table, write_table
 from efmdp.tasks import FAMILIES, STITCHED, Layout, Task, parse_task
@@ -28,6 +30,10 @@ HOW_WELL = ("success_once", "low", "high", "success_end", "entities_solved", "re
 FIELDS = (*WHO, *WHERE, *HOW_WELL)
 # What makes a row the answer to a question that need not be asked again
 IDENTITY = ("sha256", "trained_on", "task", "layout", "collisions", "gripper", "episodes")
+
+# The table of statistics: the mean over seeds on a task, and over test tasks the other two
+SUMMARY = ("trained_on", "statistic", "network", "recipe", "against", "task", "layout", "seeds", "value", "low", "high")
+MEAN, MIDDLE, BETTER = "mean", "interquartile mean", "probability of improvement"
 
 ORACLE = "oracle"
 CAPTION = (
@@ -73,9 +79,11 @@ def stitching(trained_on: str, physics: Mapping[str, Any]) -> list[Trial]:
 
     Where they all stand on one table, what was trained is the mixture itself.
     """
-    if trained_on not in STITCHED:
+    joined = {frozenset(re.split("([|&])", mixture)): test for mixture, test in STITCHED.items()}
+    test = joined.get(frozenset(re.split("([|&])", trained_on)))  # whatever the order of the tasks
+    if test is None:
         raise UserError(f"{trained_on} has no skills to stitch: name runs trained on {' or '.join(STITCHED)}")
-    train, test = trained_on.split("|"), STITCHED[trained_on]
+    train = trained_on.split("|")
     return [
         *(Trial(parse_task(name, **physics), "train") for name in train),
         Trial(parse_task(test, **physics), "test"),
@@ -130,31 +138,59 @@ def show(rows: Sequence[Row], title: str) -> Table:
     return table
 
 
+def summarise(rows: Sequence[Row]) -> list[Row]:
+    """The statistics of these rows, tidy: the success of each architecture on each task, over the test tasks together,
+    and how often one architecture beats another there."""
+    trained_on, found = rows[0]["trained_on"], list[Row]()
+
+    def add(statistic: str, who: tuple[str, str], against: str, tasks: str, layout: str, seeds: int, r: Rate) -> None:
+        numbers = [str(round(number, 4)) for number in r]
+        found.append(
+            dict(zip(SUMMARY, (trained_on, statistic, *who, against, tasks, layout, str(seeds), *numbers), strict=True))
+        )
+
+    played = [row for row in rows if not row["reason"]]
+    for (task, layout, network, recipe), mine in grouped(played, "task", "layout", "network", "recipe").items():
+        seeds = 0 if network == ORACLE else len(mine)
+        add(MEAN, (network, recipe), "", task, layout, seeds, over_seeds(mine))
+    tasks, scores = _test_scores(rows)
+    rng, together = np.random.default_rng(0), " ".join(tasks)
+    for who, ours in scores.items():
+        add(MIDDLE, who, "", together, "paper", len(ours), interquartile_mean(ours, rng))
+    for (who, ours), (other, theirs) in combinations(scores.items(), 2):
+        rate = probability_of_improvement(ours, theirs, rng)
+        add(BETTER, who, " ".join(other), together, "paper", min(len(ours), len(theirs)), rate)
+    return found
+
+
 def findings(rows: Sequence[Row]) -> Iterator[str]:
     """What the table does not show: who cannot play what, and the architectures over all test tasks together."""
     for network, task, reason in grouped([row for row in rows if row["reason"]], "network", "task", "reason"):
         yield f"{network} cannot play {task}: {reason}"
-    tasks, scores = _test_scores(rows)
-    if not tasks:
-        return
-    rng = np.random.default_rng(0)
-    yield f"over {', '.join(tasks)} (bootstrap intervals, seeds drawn within each task):"
-    for name, ours in scores.items():
-        yield f"  {name}: interquartile mean {interquartile_mean(ours, rng)}"
-    for (name, ours), (other, theirs) in combinations(scores.items(), 2):
-        yield f"  {name} better than {other}: in {probability_of_improvement(ours, theirs, rng)} of all pairs of seeds"
+    over_tasks = [row for row in summarise(rows) if row["statistic"] != MEAN]
+    if over_tasks:
+        yield f"over {over_tasks[0]['task'].replace(' ', ', ')} (bootstrap intervals over seeds):"
+    for row in over_tasks:
+        rate = Rate(*(float(row[name]) for name in ("value", "low", "high")))
+        who = f"{row['network']} {row['recipe']}".strip()
+        if row["statistic"] == MIDDLE:
+            yield f"  {who}: interquartile mean {rate}"
+        else:
+            yield f"  {who} better than {row['against']}: in {rate} of all pairs of seeds"
 
 
-def _test_scores(rows: Sequence[Row]) -> tuple[list[str], dict[str, list[Array]]]:
-    """The test tasks of the paper's layout that all architectures can play, and the success of their seeds there."""
+def _test_scores(rows: Sequence[Row]) -> tuple[list[str], dict[tuple[str, str], Array]]:
+    """The test tasks of the paper's layout that all can play, and there the success of each network's and recipe's
+    seeds (S, T), those that were tested on all of them."""
     counted = [row for row in rows if (row["role"], row["layout"]) == ("test", "paper") and row["network"] != ORACLE]
     unable = {row["task"] for row in counted if row["reason"]}
-    by_task = grouped([row for row in counted if row["task"] not in unable], "task")
-    scores: dict[str, list[Array]] = {}
-    for here in by_task.values():
-        for (network, recipe), mine in grouped(here, "network", "recipe").items():
-            scores.setdefault(f"{network} {recipe}".strip(), []).append(_successes(mine))
-    return [task for (task,) in by_task], scores
+    able = [row for row in counted if row["task"] not in unable]
+    tasks = list(dict.fromkeys(row["task"] for row in able))
+    scores: dict[tuple[str, str], list[Array]] = {}
+    for (network, recipe, _), mine in grouped(able, "network", "recipe", "sha256").items():
+        if [row["task"] for row in mine] == tasks:
+            scores.setdefault((network, recipe), []).append(_successes(mine))
+    return tasks, {who: np.stack(seeds) for who, seeds in scores.items()}
 
 
 def cell(rows: Sequence[Row]) -> str:
@@ -204,10 +240,9 @@ def identify(path: Path) -> Row:
     config: dict[str, Any] = (Run(file.parent).config() or {}).get("config", {})
     about = {"recipe": "", "seed": ""} | config | read_policy(file)[1]
     network, places = about["network"]["kind"], about["network"]["max_entities"]
-    recipe, demos = about["recipe"], about.get("demos_used")
     who = (
         network if places is None else f"{network}-{places}",  # an MLP with more places is another network
-        recipe if demos is None else f"{recipe}-{demos}",  # and cloning more demonstrations another recipe
+        about["recipe"],
         str(about["seed"]),
         f"{file.parent.name}/{file.name}" if config else file.name,
         _digest(file.read_bytes()),
@@ -248,7 +283,7 @@ def _answer(trial: Trial, entrant: Entrant, episodes: int) -> Row:
     env = FetchEnv(trial.task, min(episodes, 100))
     try:
         outcome = play_episodes(env, entrant.policy_for(env), episodes, stream_seed(0, TEST))
-    except UserError as error:
+    except CannotPlay as error:
         return dict.fromkeys(HOW_WELL, "") | {"reason": str(error)}
     rate = success_rate(int(outcome.success_once.sum()), episodes)
     numbers = (*rate, float(outcome.success_end.mean()), float(outcome.solved.mean()))

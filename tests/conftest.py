@@ -5,8 +5,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 import efmdp  # noqa: F401
+
+settings.register_profile("busy", deadline=None)  # a machine that does something else as well is no defect
+settings.load_profile("busy")
 
 
 @pytest.fixture(name="efmdp")
@@ -43,10 +47,13 @@ def write_run() -> Callable[..., Path]:
     from efmdp.networks import Kind
     from efmdp.recipes import fast, make_network
     from efmdp.runs import Run
+    from efmdp.tasks import parse_task
 
-    def write(path: Path, task: str, kind: Kind = "deep-set", seed: int = 0, places: int | None = None) -> Path:
-        network = replace(make_network(kind, task, places), width=8, feedforward=8)
-        env = make_env(task)
+    def write(
+        path: Path, task: str, kind: Kind = "deep-set", seed: int = 0, places: int | None = None, **physics: bool
+    ) -> Path:
+        network = replace(make_network(kind, parse_task(task).entities, places), width=8, feedforward=8)
+        env = make_env(task, **physics)
         agent = DDPG(network, env.dims, DDPGConfig(), env.usable_actions, seed)
         path.mkdir(parents=True)
         run = Run(path)

@@ -23,11 +23,13 @@ from efmdp.demos import Demos, Source, collect
 from efmdp.discs import DiscEnv, DiscPusher
 from efmdp.domains import make_env
 from efmdp.entities import EntityDims, EntityObs, UserError
+from efmdp.env import FetchEnv
 from efmdp.evaluate import load_policy, play_episodes
 from efmdp.networks import NetworkConfig
 from efmdp.replay import Episodes
 from efmdp.runs import Run, RunError, read_policy
 from efmdp.scripted import Scripted
+from efmdp.tasks import parse_task
 from efmdp.train import Cloner, cloning, train_bc
 from efmdp.zero_shot import identify
 
@@ -452,7 +454,7 @@ def test_a_cloned_policy_is_a_policy(tmp_path: Path, efmdp: Command) -> None:
     assert code == 0, err
     for which in ("last", "best"):
         about = read_policy(run / f"policy-{which}.safetensors")[1]
-        assert (about["task"], about["recipe"], about["seed"]) == ("1-Switch", "bc", 5)
+        assert (about["task"], about["recipe"], about["seed"]) == ("1-Switch", "bc-3", 5)
         assert about["demos_used"] == 3
         assert 1 <= about["demos_successful"] <= 3
         assert about["network"]["max_entities"] == 2
@@ -465,6 +467,39 @@ def test_a_cloned_policy_is_a_policy(tmp_path: Path, efmdp: Command) -> None:
     code, said, err = efmdp("watch", run, "--episodes", 1, "--out", film, "--width", 64, "--height", 48)
     assert code == 0, err
     assert film.stat().st_size > 0
+
+
+@pytest.mark.usefixtures("quick")
+def test_an_mlp_has_room_for_what_was_demonstrated(discs: Demos, tmp_path: Path, efmdp: Command) -> None:
+    wide = FetchEnv(parse_task("7-Switch", layout="wide"), 2)
+    many = collect(wide, Scripted(2), SCRIPTED, "7-Switch", 2, tmp_path / "wide")
+    for demos, places in ((discs, discs.about["entities"]), (many, 7)):
+        run = tmp_path / f"run-{places}"
+        code, _, err = efmdp("train", "bc", "--demos", demos.path, "--network", "mlp", "--out", run)
+        assert code == 0, err
+        assert read_policy(run / "policy-last.safetensors")[1]["network"]["max_entities"] == places
+
+
+@pytest.mark.usefixtures("quick")
+def test_clones_of_different_demonstrators_have_different_names(tmp_path: Path, efmdp: Command) -> None:
+    expert = Source("runs/expert/policy-best.safetensors", "0" * 64)
+    demos = collect(make_env("1-Switch", 4), Scripted(4), expert, "1-Switch", 4, tmp_path / "demos")
+    code, _, err = efmdp("train", "bc", "--demos", demos.path, "--out", tmp_path / "run")
+    assert code == 0, err
+    assert identify(tmp_path / "run")["recipe"] == "bc-4-of-expert"
+
+
+def test_unfinished_demonstrations_are_not_used_unawares(discs: Demos, tmp_path: Path, efmdp: Command) -> None:
+    some = shutil.copytree(discs.path, tmp_path / "some")
+    manifest = json.loads((some / "manifest.json").read_text())
+    manifest.popitem()
+    (some / "manifest.json").write_text(json.dumps(manifest))
+    code, _, err = efmdp("train", "bc", "--demos", some, "--out", tmp_path / "run")
+    left = len(Demos(some))
+    assert 0 < left < 40
+    assert code == 2
+    assert f"holds {left} of the 40 episodes that were wanted: --demos-used {left}, or finish: efmdp collect" in err
+    assert len(err.strip().splitlines()) == 1
 
 
 def test_what_the_user_can_mend_is_one_line_and_exit_code_2(discs: Demos, tmp_path: Path, efmdp: Command) -> None:
@@ -485,7 +520,7 @@ def test_what_the_user_can_mend_is_one_line_and_exit_code_2(discs: Demos, tmp_pa
     refused("-3 of the 40 demonstrations in", *cloned("--demos-used", -3))
     refused("holds 40 episodes, not 41: collect more: efmdp collect", *cloned("--demos-used", 41))
     refused("--epochs is 0: choose 1 or more", *cloned("--epochs", 0))
-    refused("--seed -1 is negative", *cloned("--seed", -1))
+    refused("--seed is -1: choose 0 or more", *cloned("--seed", -1))
     refused("--threads is 0", *cloned("--threads", 0))
     refused("--minutes is 0", *cloned("--minutes", 0))
     refused("there is no run at", "resume", out)

@@ -8,7 +8,7 @@ from efmdp.recipes import fast, make_network
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_every_variant_changes_the_recipe(variant: str) -> None:
-    config = fast("3-Push", make_network("deep-set", "3-Push", None), seed=0)
+    config = fast("3-Push", make_network("deep-set", 3), seed=0)
     changed = VARIANTS[variant](config)
     assert (changed == config) == (variant == "fast")
     assert (changed.task, changed.epochs, changed.seed) == (config.task, config.epochs, config.seed)
@@ -20,7 +20,7 @@ def test_variants_that_are_the_same_on_one_entity_are_left_out() -> None:
 
 
 def test_without_curriculum_there_is_one_stage() -> None:
-    config = fast("3-Push", make_network("deep-set", "3-Push", None), seed=0)
+    config = fast("3-Push", make_network("deep-set", 3), seed=0)
     changed = VARIANTS["no curriculum"](config)
     assert [stage.task for stage in config.stages] == ["1-Push", "2-Push", "3-Push"]
     assert [stage.task for stage in changed.stages] == ["3-Push"]

@@ -89,7 +89,7 @@ def test_check_exits_non_zero_on_a_violation(user_folder: Path) -> None:
         (("train", "ddpg", "--task", "1-Push", "--decay", "slow"), "--decay belongs to --recipe paper"),
         (("train", "ddpg", "--task", "1-Push", "--max-entities", "6"), "max_entities is 6: an mlp needs it, other"),
         (("train", "ddpg", "--task", "3-Push", "--network", "mlp", "--max-entities", "2"), "3-Push has 3 entities"),
-        (("evaluate", "absent", "--seed", "-1"), "--seed -1 is negative"),
+        (("evaluate", "absent", "--seed", "-1"), "--seed is -1: choose 0 or more"),
         (("train", "ddpg", "--task", "1-Push", "--minutes", "nan"), "--minutes is nan: choose a number above 0"),
         (("train", "resume", "absent", "--minutes", "-1"), "--minutes is -1: choose a number above 0"),
         (("watch", "1-Push", "--out", "film.txt"), "ends in .mp4"),

@@ -70,7 +70,7 @@ def assert_same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> None:
 # The normaliser
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     pieces=st.lists(st.lists(st.integers(1, 6), min_size=1, max_size=4), min_size=1, max_size=4),
     entities=st.integers(1, 3),

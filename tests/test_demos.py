@@ -344,7 +344,8 @@ def test_what_the_user_can_mend_is_one_line_and_exit_code_2(tmp_path: Path, efmd
     refused("policy was scripted, now the one of SHA-256", *disc, disc_run(tmp_path / "run"))
     refused("trained on 1-Disc", "collect", "--task", "1-Push", "--from", tmp_path / "run", "--out", out)
     refused("collect at least one", *disc, "scripted", "--episodes", "0")
-    refused("negative", *disc, "scripted", "--seed", "-1")
+    refused("--seed is -1: choose 0 or more", *disc, "scripted", "--seed", "-1")
+    refused("below 2^32", *disc, "scripted", "--seed", 2**32)
     refused("no run or policy file at absent", *disc, "absent")
     refused("say which with --task", "collect", "--from", "scripted", "--out", out)
     refused("Did you mean '3-Push'?", "collect", "--task", "3-push", "--from", "scripted", "--out", out)
@@ -382,6 +383,18 @@ def test_a_run_gives_its_best_policy_on_its_own_task(tmp_path: Path, efmdp: Comm
     assert efmdp("collect", "--from", moved, "--episodes", 200, "--out", out)[0] == 0  # the same policy elsewhere
     other = disc_run(tmp_path / "run", seed=5)
     assert efmdp("collect", "--from", other, "--episodes", 200, "--out", out)[0] == 2
+
+
+def test_a_collection_that_never_began_does_not_keep_the_folder(
+    tmp_path: Path, efmdp: Command, write_run: Callable[..., Path]
+) -> None:
+    run, out = write_run(tmp_path / "mlp", "1-Switch", "mlp"), tmp_path / "demos"
+    code, _, err = efmdp("collect", "--from", run, "--task", "2-Switch", "--episodes", 1, "--out", out)
+    assert code == 2
+    assert "made for at most 1" in err
+    code, _, err = efmdp("collect", "--from", "scripted", "--task", "1-Disc", "--episodes", 1, "--out", out)
+    assert code == 0, err
+    assert (Demos(out).about["task"], len(Demos(out))) == ("1-Disc", 100)
 
 
 def test_a_policy_brings_its_physics(tmp_path: Path, efmdp: Command) -> None:

@@ -23,7 +23,7 @@ def test_demonstrator_solves(discs: int, collisions: bool, least: float) -> None
     assert play(DiscEnv(256, discs, collisions=collisions, seed=1)).mean() >= least
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.integers(1, 8), st.integers(0, 1000), st.data())
 def test_layouts_keep_their_distances(discs: int, seed: int, data: st.DataObject) -> None:
     goals = data.draw(st.integers(1, discs))

@@ -23,7 +23,7 @@ SETS = ["deep-set", "deep-set-large", "self-attention"]
 KINDS = ["mlp", *SETS]
 MOST = 11
 
-quick = settings(deadline=None, max_examples=25)
+quick = settings(max_examples=25)
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -7,7 +7,7 @@ from efmdp.ddpg import DDPGConfig
 from efmdp.entities import Objective, UserError
 from efmdp.networks import Kind, NetworkConfig
 from efmdp.recipes import Exploration, Stage, TrainConfig, fast, from_json, make_network, paper
-from efmdp.tasks import TaskError
+from efmdp.tasks import TaskError, parse_task
 
 DEEP_SET = NetworkConfig("deep-set")
 
@@ -91,17 +91,17 @@ def test_paper_table_of_shared_values(task: str) -> None:
     ("kind", "rate"), [("mlp", 0.001), ("deep-set", 0.001), ("deep-set-large", 0.001), ("self-attention", 0.0001)]
 )
 def test_learning_rates(kind: Kind, rate: float) -> None:
-    network = make_network(kind, "3-Push", None)
+    network = make_network(kind, 3)
     assert paper("3-Push", network, 0).ddpg.learning_rate == rate
     assert paper("3-Push", network, 0).network == network
     assert fast("3-Push", network, 0).ddpg.learning_rate == rate
 
 
 def test_paper_architectures() -> None:
-    network = make_network("self-attention", "3-Push", None)
+    network = make_network("self-attention", 3)
     assert (network.width, network.feedforward, network.heads, network.blocks) == (256, 256, 4, 2)
-    assert make_network("deep-set", "3-Push", None).width == 256
-    assert make_network("mlp", "3-Push", None).width == 256
+    assert make_network("deep-set", 3).width == 256
+    assert make_network("mlp", 3).width == 256
 
 
 def test_decay_by_hand() -> None:
@@ -129,7 +129,11 @@ def test_unknown_task_lists_choices() -> None:
 
 
 CONFIGS = [
-    *(paper(task, make_network(kind, task, None), 1) for task in TASKS for kind in ("mlp", "self-attention")),
+    *(
+        paper(task, make_network(kind, parse_task(task).entities), 1)
+        for task in TASKS
+        for kind in ("mlp", "self-attention")
+    ),
     *(fast(task, DEEP_SET, 2, curriculum) for task in ("1-Push", "3-Push", "3-Switch") for curriculum in (True, False)),
     TrainConfig(
         task="2-Disc",
@@ -171,19 +175,19 @@ def test_json_round_trip(config: TrainConfig) -> None:
     ],
 )
 def test_mlp_is_padded(task: str, room: int | None, expected: int) -> None:
-    assert make_network("mlp", task, room).max_entities == expected
+    assert make_network("mlp", parse_task(task).entities, room).max_entities == expected
 
 
 @pytest.mark.parametrize("kind", ["deep-set", "deep-set-large", "self-attention"])
 def test_other_networks_have_room_for_any_number(kind: Kind) -> None:
-    assert make_network(kind, "3-Push", None).max_entities is None
+    assert make_network(kind, 3).max_entities is None
     with pytest.raises(UserError, match="max_entities is 6: an mlp needs it, other networks take any number"):
-        make_network(kind, "3-Push", 6)
+        make_network(kind, 3, 6)
 
 
 def test_an_mlp_needs_room_for_the_task() -> None:
-    with pytest.raises(UserError, match="3-Push has 3 entities: an mlp with room for 2 cannot learn it"):
-        make_network("mlp", "3-Push", 2)
+    with pytest.raises(UserError, match="the task has 3 entities: an mlp with room for 2 cannot learn it"):
+        make_network("mlp", 3, 2)
 
 
 @pytest.mark.parametrize("task", ["1-Push", "2-Push", "3-Push", "3-Switch", "2-Switch+2-Push", "2-Switch|2-Push"])
@@ -196,7 +200,7 @@ def test_fast_ends_with_the_task_itself(task: str) -> None:
 
 
 def test_fast_differs_between_architectures_in_nothing_but_network_and_rate() -> None:
-    networks = [make_network(kind, "3-Push", None) for kind in ("mlp", "deep-set", "self-attention")]
+    networks = [make_network(kind, 3) for kind in ("mlp", "deep-set", "self-attention")]
     configs = [fast("3-Push", network, 0) for network in networks]
     plain = [replace(c, network=DEEP_SET, ddpg=replace(c.ddpg, learning_rate=1.0)) for c in configs]
     assert plain[0] == plain[1] == plain[2]

@@ -3,7 +3,7 @@ from functools import partial
 import numpy as np
 import pytest
 import scipy.stats
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from efmdp.stats import interquartile_mean, mean_over_seeds, probability_of_improvement, success_rate, t95
@@ -73,60 +73,69 @@ def test_students_t_is_scipys(freedom: int) -> None:
 
 
 def test_a_single_seed_has_no_interval_over_seeds() -> None:
-    alone, scores = mean_over_seeds([0.4]), [np.array([0.4]), np.array([0.2, 0.6])]
+    alone, one, two = mean_over_seeds([0.4]), np.array([[0.4, 0.1]]), np.array([[0.4, 0.1], [0.2, 0.6]])
     assert alone.value == 0.4
-    for rate in (alone, interquartile_mean(scores, RNG()), probability_of_improvement(scores, scores, RNG())):
+    for rate in (alone, interquartile_mean(one, RNG()), probability_of_improvement(two, one, RNG())):
         assert np.isnan([rate.low, rate.high]).all()
 
 
 def test_interquartile_mean_by_hand() -> None:
     """Of 0, 1, .. 7 tenths two go at either end, whichever task they are of: 2, 3, 4 and 5 are left."""
-    assert interquartile_mean([np.array([0.7, 0.0, 0.4]), np.arange(1, 7)[[0, 1, 2, 4, 5]] / 10], RNG()).value == 0.35
+    assert interquartile_mean(np.array([[0.7, 0.0], [0.4, 0.1], [0.2, 0.3], [0.5, 0.6]]), RNG()).value == 0.35
 
 
 def test_interquartile_mean_cuts_as_scipy_does() -> None:
     for count in range(1, 14):
-        scores = RNG().random(count)
-        value = interquartile_mean([scores], RNG()).value
-        assert value == pytest.approx(scipy.stats.trim_mean(scores, 0.25))
+        scores = RNG().random((count, 1))
+        assert interquartile_mean(scores, RNG()).value == pytest.approx(scipy.stats.trim_mean(scores[:, 0], 0.25))
 
 
-def test_bootstrap_draws_seeds_within_each_task() -> None:
-    """Within a task all seeds agree: nothing varies, however far the tasks are apart."""
-    apart = [np.full(3, 0.1), np.full(3, 0.9)]
-    assert interquartile_mean(apart, RNG()) == pytest.approx((0.5, 0.5, 0.5))
+def test_bootstrap_draws_seeds_not_tasks() -> None:
+    """All seeds agree on each task: nothing varies, however far the tasks are apart."""
+    assert interquartile_mean(np.array([[0.1, 0.9]] * 3), RNG()) == pytest.approx((0.5, 0.5, 0.5))
 
 
-def test_bootstrap_interval_is_scipys() -> None:
-    ours, theirs = RNG().random((2, 3, 5))  # (architecture, tasks, seeds)
+def test_more_tasks_of_the_same_seeds_do_not_narrow_the_interval() -> None:
+    """A good seed is good everywhere: ten tasks say no more about seeds than one."""
+    seeds = np.array([[0.2], [0.5], [0.8], [0.6]])
+    one, ten = (interquartile_mean(np.repeat(seeds, tasks, 1), RNG()) for tasks in (1, 10))
+    assert ten.high - ten.low == pytest.approx(one.high - one.low, abs=0.05)
+    assert one.high - one.low > 0.25
+
+
+def test_bootstrap_intervals_are_scipys() -> None:
+    ours, theirs = RNG().random((2, 5, 3))  # (architecture, seeds, tasks)
 
     def middle(*tasks: np.ndarray, axis: int) -> np.ndarray:
         return scipy.stats.trim_mean(np.concatenate(tasks, axis), 0.25, axis)
 
-    expected = scipy.stats.bootstrap(  # it resamples each of several samples by itself, as the strata here
-        list(ours), middle, method="percentile", n_resamples=5000, rng=RNG()
-    ).confidence_interval
-    rate = interquartile_mean(list(ours), RNG())
+    percentiles = partial(scipy.stats.bootstrap, method="percentile", n_resamples=5000)
+    expected = percentiles(list(ours.T), middle, paired=True, rng=RNG()).confidence_interval
+    rate = interquartile_mean(ours, RNG())
     assert (rate.low, rate.high) == pytest.approx(expected, abs=0.02)
-    assert rate.low < rate.value < rate.high
-    assert interquartile_mean(list(ours), RNG()) == rate  # the same generator, the same interval
+    assert interquartile_mean(ours, RNG()) == rate  # the same generator, the same interval
 
-    u = [scipy.stats.mannwhitneyu(a, b).statistic / 25 for a, b in zip(ours, theirs, strict=True)]
-    better = probability_of_improvement(list(ours), list(theirs), RNG())
-    assert better.value == pytest.approx(np.mean(u))
-    assert better.low < better.value < better.high
+    def wins(i: np.ndarray, j: np.ndarray) -> float:
+        pairs = zip(ours[i].T, theirs[j].T, strict=True)
+        return float(np.mean([scipy.stats.mannwhitneyu(a, b).statistic / 25 for a, b in pairs]))
+
+    seeds = np.arange(5)
+    expected = percentiles((seeds, seeds), wins, vectorized=False, n_resamples=500, rng=RNG()).confidence_interval
+    better = probability_of_improvement(ours, theirs, RNG())
+    assert better.value == pytest.approx(wins(seeds, seeds))
+    assert (better.low, better.high) == pytest.approx(expected, abs=0.05)
 
 
 def test_probability_of_improvement_by_hand() -> None:
-    """First task: of 6 pairs 3 are won and 1 is tied, 3.5 / 6. Second task: both are won."""
-    ours = [np.array([0.5, 0.9]), np.array([1.0, 1.0])]
-    theirs = [np.array([0.9, 0.2, 0.6]), np.array([0.0])]
+    """First task: of 6 pairs 3 are won and 1 is tied, 3.5 / 6. Second task: all are won."""
+    ours, theirs = np.array([[0.5, 1.0], [0.9, 1.0]]), np.array([[0.9, 0.0], [0.2, 0.1], [0.6, 0.0]])
     assert probability_of_improvement(ours, theirs, RNG()).value == pytest.approx((3.5 / 6 + 1) / 2)
 
 
-@given(st.lists(st.lists(st.integers(0, 5), min_size=2, max_size=5), min_size=1, max_size=3))
-def test_improvement_over_each_other_adds_up_to_one(tasks: list[list[int]]) -> None:
-    ours, theirs = [np.array(rates) / 5 for rates in tasks], [np.array([0.2, 0.6]) for _ in tasks]
+@settings(max_examples=20)
+@given(st.lists(st.lists(st.integers(0, 5), min_size=3, max_size=3), min_size=2, max_size=5))
+def test_improvement_over_each_other_adds_up_to_one(seeds: list[list[int]]) -> None:
+    ours, theirs = np.array(seeds) / 5, np.array([[0.2, 0.6, 0.4], [0.6, 0.0, 1.0]])
     there, back = (probability_of_improvement(*pair, RNG()).value for pair in ((ours, theirs), (theirs, ours)))
     assert there + back == pytest.approx(1)
     assert probability_of_improvement(ours, ours, RNG()).value == pytest.approx(0.5)

@@ -16,8 +16,19 @@ def test_what_was_written_is_read(tmp_path: Path) -> None:
     assert read_table(path, ("task", "seed")) == read_table(None, ("task",)) == []
     write_table(path, ROWS)
     assert read_table(path, ("task", "seed")) == ROWS
-    with pytest.raises(UserError, match="other columns"):
+    with pytest.raises(UserError, match="not a table of these columns"):
         read_table(path, ("task",))
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"a letter\n", b"task\n", b"\xff\xfe\x00", b"task,seed\n1-Push\n", b"task,seed\n1-Push,0,1\n"]
+)
+def test_what_is_no_such_table_is_refused_and_kept(content: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "table.csv"
+    path.write_bytes(content)
+    with pytest.raises(UserError, match="holds something else, not a table"):
+        read_table(path, ("task", "seed"))
+    assert path.read_bytes() == content
 
 
 def test_groups_are_in_order_of_appearance() -> None:

@@ -12,21 +12,23 @@ from efmdp.tasks import parse_task
 from efmdp.timing import FIELDS, milliseconds_to_act, time_policies
 
 
-def test_rows_of_runs_and_policy_files(tmp_path: Path, write_run: Callable[..., Path]) -> None:
+def test_rows_of_runs_and_policy_files_on_what_they_can_play(tmp_path: Path, write_run: Callable[..., Path]) -> None:
     run = write_run(tmp_path / "run", "2-Push", "mlp", seed=5)
     (run / "timings.csv").write_text("epoch,collect,learn,evaluate,save,peak_mb\n1,9,9,9,9,9\n2,1800,1000,500,300,9\n")
     bare = tmp_path / "bare.safetensors"
     bare.write_bytes((write_run(tmp_path / "other", "3-Push") / "policy-best.safetensors").read_bytes())
     out = tmp_path / "timing.csv"
-    first, second = time_policies([run, bare], out)
+    first, second, *third = time_policies([run, bare], out)
     assert tuple(first) == FIELDS
     assert (first["network"], first["recipe"], first["seed"]) == ("mlp-2", "fast", "5")
-    assert (first["trained_on"], first["entities"], first["hours"]) == ("2-Push", "2", "1.000")
-    assert (second["network"], second["entities"], second["hours"]) == ("deep-set", "3", "")
+    assert (first["trained_on"], first["hours"], first["threads"]) == ("2-Push", "1.000", "2")
+    assert [(row["task"], row["entities"]) for row in (first, second)] == [("1-Push", "1"), ("2-Push", "2")]
+    assert [row["task"] for row in third] == ["1-Push", "2-Push", "3-Push"]
+    assert {(row["network"], row["hours"], row["threads"]) for row in third} == {("deep-set", "", "")}
     assert 0.001 < float(first["milliseconds"]) < 100
     again = time_policies([run], out)
     with out.open(newline="") as file:
-        assert list(csv.DictReader(file)) == [*again, second]
+        assert list(csv.DictReader(file)) == [*again, *third]
     with pytest.raises(UserError, match="no run is named"):
         time_policies([], out)
 

@@ -671,6 +671,23 @@ def test_a_round_in_which_everything_failed(tmp_path: Path, monkeypatch: pytest.
     assert int(rows(out)[-1]["steps"]) == 3 * 160
 
 
+@pytest.mark.parametrize("task", ["2-Push|Stack", "2-Switch&2-Push", "2-Push&Stack"])
+def test_every_mixture_trains_and_goes_on_exactly(task: str, tmp_path: Path) -> None:
+    config = replace(
+        TINY,
+        task=task,
+        stages=(Stage(task, 2),),
+        num_envs=2,
+        rounds_per_epoch=1,
+        selection_episodes=2,
+        updates_per_round=2,
+        replay_capacity=10_000,
+    )
+    for epochs in (1, 2):
+        go(config, tmp_path / "parted", epochs)
+    assert result(tmp_path / "parted") == result(go(config, tmp_path / "whole"))
+
+
 def test_mixture_of_robot_tasks(tmp_path: Path) -> None:
     """Each episode has its own member's length, and going on in parts is exact here too."""
     config = replace(

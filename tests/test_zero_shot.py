@@ -1,6 +1,7 @@
 """Extrapolation and stitching, as commands: what is played, what is written, and that it goes on where it stopped."""
 
 import csv
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from efmdp import zero_shot
 from efmdp.stats import success_rate
 from efmdp.tables import Row
 from efmdp.tasks import FAMILIES, STITCHED, parse_task
-from efmdp.zero_shot import FIELDS, extrapolation, findings, show, stitching
+from efmdp.zero_shot import FIELDS, SUMMARY, extrapolation, findings, show, stitching, summarise
 
 Efmdp = Callable[..., tuple[int, str, str]]
 
@@ -149,6 +150,73 @@ def test_stitching_with_the_physics_of_stacking(efmdp: Efmdp, runs: dict[str, Pa
     assert str(out) in said.replace("\n", "")
 
 
+def test_extrapolation_with_collisions_to_ten_cubes(
+    efmdp: Efmdp, write_run: Callable[..., Path], tmp_path: Path
+) -> None:
+    run, out = write_run(tmp_path / "run", "3-Push", "deep-set-large", collisions=True), tmp_path / "table.csv"
+    code, said, errors = efmdp("evaluate", "extrapolation", run, "--wide", "--episodes", "1", "--out", out)
+    assert code == 0, errors
+    rows = [row for row in read(out) if row["network"] == "deep-set-large"]
+    assert [(row["entities"], row["layout"]) for row in rows] == [
+        *((str(n), "paper") for n in range(1, 7)),
+        *((str(n), "wide") for n in range(7, 11)),
+    ]
+    assert {(row["collisions"], row["reason"]) for row in rows} == {("True", "")}
+    assert "10-Push (wide)" in said
+
+
+@pytest.mark.parametrize(
+    ("mixture", "network", "tested"),
+    [
+        ("2-Switch|2-Push", "mlp", ["2-Switch", "2-Push", "2-Switch+2-Push"]),
+        ("2-Switch&2-Push", "deep-set", ["2-Switch&2-Push", "2-Switch+2-Push"]),
+        ("Stack&2-Push", "deep-set-large", ["Stack&2-Push", "Push+Stack"]),
+    ],
+)
+def test_stitching_of_every_mixture(
+    mixture: str, network: str, tested: list[str], efmdp: Efmdp, write_run: Callable[..., Path], tmp_path: Path
+) -> None:
+    """In whichever order its tasks are named, and with networks that cannot play the test task."""
+    run, out = write_run(tmp_path / "run", mixture, network), tmp_path / "table.csv"
+    code, said, errors = efmdp("evaluate", "stitching", run, "--episodes", "2", "--out", out)
+    assert code == 0, errors
+    rows = [row for row in read(out) if row["network"] != "oracle"]
+    assert [row["task"] for row in rows] == tested
+    assert [bool(row["reason"]) for row in rows] == [False] * (len(tested) - 1) + [network == "mlp"]
+    assert ("cannot play 2-Switch+2-Push" in said) == (network == "mlp")
+
+
+def test_the_oracle_plays_any_task(efmdp: Efmdp, runs: dict[str, Path], tmp_path: Path) -> None:
+    for task in ("1-Switch+1-Push", "2-Push|Stack", "2-Switch&2-Push"):
+        code, said, errors = efmdp("evaluate", "oracle", "--task", task, "--episodes", "20")
+        assert code == 0, errors
+        assert float(re.search(r"success once\s+([\d.]+) %", said)[1]) >= 80  # type: ignore[index]
+    code, said, _ = efmdp(
+        "evaluate", "oracle", "--task", "2-Push", "--episodes", "20", "--oracle", f"push={runs['push']}"
+    )
+    assert code == 0
+    assert "success once  0.0 %" in said  # that policy was never trained
+    video = tmp_path / "film.mp4"
+    code, said, errors = efmdp("watch", "oracle", "--task", "1-Switch", "--episodes", "1", "--out", video)
+    assert code == 0, errors
+    assert "1 of 1 episodes of 1-Switch solved" in said
+    assert video.stat().st_size > 1000
+    code, _, errors = efmdp("evaluate", "oracle")
+    assert (code, errors.count("\n")) == (2, 1)
+    assert "say which with --task" in errors
+
+
+def test_timing_command(efmdp: Efmdp, runs: dict[str, Path], tmp_path: Path) -> None:
+    out = tmp_path / "timing.csv"
+    code, said, errors = efmdp("evaluate", "timing", runs["sets 0"], runs["mlp"], "--out", out)
+    assert code == 0, errors
+    assert "deep-set" in said
+    assert [(row["network"], row["task"]) for row in read(out)] == [
+        *(("deep-set", f"{n}-Switch") for n in (1, 2, 3)),
+        *(("mlp-4", f"{n}-Switch") for n in (1, 2, 3)),
+    ]
+
+
 def test_every_family_and_mixture_has_its_trials() -> None:
     for family in FAMILIES:
         for trained_on in family.members:
@@ -177,7 +245,7 @@ def test_every_family_and_mixture_has_its_trials() -> None:
         (("extrapolation", "sets 0", "--oracle", "push=scripted"), "in 1-Switch the oracle must switch"),
         (("extrapolation", "sets 0", "--oracle", "pull=scripted"), "unknown subtask 'pull'"),
         (("extrapolation", "sets 0", "--oracle", "switch=push"), "was trained on 1-Push, not to switch"),
-        (("extrapolation", "sets 0", "--out", "other.csv"), "other.csv holds a table with other columns"),
+        (("extrapolation", "sets 0", "--out", "other.csv"), "other.csv holds something else, not a table"),
         (("timing", "absent"), "there is no policy at absent"),
     ],
 )
@@ -250,12 +318,32 @@ def test_the_table_has_means_over_seeds_and_single_seeds_with_their_own_interval
     assert [str(column.header) for column in table.columns][1:] == ["sets\nfast\nseeds: 3", "mlp\nfast\nseeds: 1"]
 
 
+def test_summary_has_every_statistic_as_a_tidy_row() -> None:
+    rows = summarise(ROWS)
+    assert all(tuple(row) == SUMMARY for row in rows)
+    numbers = ("statistic", "network", "against", "task", "layout", "seeds", "value", "low", "high")
+    assert [[row[name] for name in numbers] for row in rows if row["task"] == "4-Push"] == [
+        ["mean", "sets", "", "4-Push", "paper", "3", "0.9", "0.6516", "1.1484"],
+        ["mean", "mlp", "", "4-Push", "paper", "1", "0.85", "0.75", "0.95"],
+        ["interquartile mean", "sets", "", "4-Push", "paper", "3", "0.9", "0.8", "1.0"],
+        ["interquartile mean", "mlp", "", "4-Push", "paper", "1", "0.85", "nan", "nan"],
+        ["probability of improvement", "sets", "mlp fast", "4-Push", "paper", "1", "0.6667", "nan", "nan"],
+    ]
+    assert len(rows) == 6 + 3
+
+
+def test_a_seed_that_was_not_tested_everywhere_is_left_out_of_what_is_over_all_tasks() -> None:
+    rows = [made_up("sets", seed, task, 0.5) for task in ("4-Push", "5-Push") for seed in range(3)]
+    over = [row for row in summarise(rows[:-1]) if row["statistic"] == "interquartile mean"]
+    assert [(row["task"], row["seeds"]) for row in over] == [("4-Push 5-Push", "2")]
+
+
 def test_findings_compare_on_what_all_can_play() -> None:
     """On 4-Push, for the MLP cannot play 5-Push, 3-Push is no test, and the wide layout is another shift."""
     assert list(findings(ROWS)) == [
         "mlp cannot play 5-Push: too many entities",
         "mlp cannot play 7-Push: too many entities",
-        "over 4-Push (bootstrap intervals, seeds drawn within each task):",
+        "over 4-Push (bootstrap intervals over seeds):",
         "  sets fast: interquartile mean 90.0 % (80.0 to 100.0)",
         "  mlp fast: interquartile mean 85.0 %",
         "  sets fast better than mlp fast: in 66.7 % of all pairs of seeds",
