@@ -1,11 +1,12 @@
 """Behaviour cloning by architecture and number of demonstrations, then tested on 1 to 6 entities.
 
 python -m benchmarks.imitation [--tasks 3-Push 3-Switch] [--demos 1000 5000] [--networks mlp deep-set self-attention]
-[--seeds 0 1 2] [--episodes 500] [--out results/imitation] [--minutes MINUTES] has the scripted controller demonstrate
-every task into demos/, trains with `efmdp train bc` in runs/imitation/, one thread each, as many at a time as there are
-cores, and tests every run as soon as it is done. It goes through all of a seed before the next one, and through cheap
-networks first. OUT.csv, OUT-summary.csv (means, interquartile means, who beats whom) and OUT.png grow with every run;
-what they hold of other runs stays there.
+[--seeds 0 1 2] [--experts RUN ...] [--episodes 500] [--out results/imitation] [--minutes MINUTES] has every task
+demonstrated into demos/, by the expert that was trained on it, or where there is none by the scripted controller. It
+trains with `efmdp train bc` in runs/imitation/, one thread each, as many at a time as there are cores, and tests every
+run as soon as it is done. It goes through all of a seed before the next one, and through cheap networks first. OUT.csv,
+OUT-summary.csv (means, interquartile means, who beats whom) and OUT.png grow with every run; what they hold of other
+runs stays there.
 
 Killed or stopped, the same command goes on; after --minutes no new run starts. In OUT.csv `which` says what a row was
 played with: the `last` policy of a run, on its own task only, or the `best` one on the selection seeds.
@@ -19,7 +20,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -36,8 +37,9 @@ from rich.table import Table
 from benchmarks import last_and_best
 from efmdp.demos import Demos
 from efmdp.entities import UserError
-from efmdp.evaluate import policy_file
+from efmdp.evaluate import load_policy, policy_file
 from efmdp.runs import Run
+from efmdp.scripted import SCRIPTED
 from efmdp.tables import Row, grouped, read_table, write_table
 from efmdp.zero_shot import CAPTION, FIELDS, ORACLE, cell, extrapolation, identify, over_seeds, summarise
 
@@ -56,7 +58,7 @@ STYLES: dict[str, Any] = {  # told apart without colours too
 }
 
 COLUMNS = (*FIELDS, "demos_used", "which")
-KEY = ("trained_on", "network", "demos_used", "seed", "which", "task")
+KEY = ("trained_on", "network", "recipe", "seed", "which", "task")
 
 
 class Clone(NamedTuple):
@@ -66,10 +68,16 @@ class Clone(NamedTuple):
     network: str
     task: str
     demos: int
+    expert: str = SCRIPTED  # or a run's folder
 
     @property
     def folder(self) -> Path:
-        return RUNS / f"{self.task}-{self.network}-{self.demos}-{self.seed}"
+        return RUNS / f"{self.task}-{self.network}-{self.demos}{whose(self.expert)}-{self.seed}"
+
+    @property
+    def shown(self) -> Path:
+        """The folder of its demonstrations."""
+        return DEMOS / f"{self.task.lower()}{whose(self.expert)}"
 
     @property
     def is_trained(self) -> bool:
@@ -80,7 +88,7 @@ class Clone(NamedTuple):
         config = stored["config"]
         last = config["epochs"] * config["rounds_per_epoch"]
         done = (self.folder / "checkpoints" / f"{last:06d}").is_dir()
-        return done and config["demos"] == Demos(demos_folder(self.task)).digest(self.demos)
+        return done and config["demos"] == Demos(self.shown).digest(self.demos)
 
     def rows(self, episodes: int) -> list[Row]:
         """What was played so far: the last policy on its own task, the best one on that and the others."""
@@ -101,7 +109,7 @@ class Clone(NamedTuple):
         """What is left to do, one after the other; the next one is asked for when the one before has ended."""
         if not self.is_trained:
             yield [
-                *(*EFMDP, "train", "bc", "--demos", str(demos_folder(self.task)), "--demos-used", str(self.demos)),
+                *(*EFMDP, "train", "bc", "--demos", str(self.shown), "--demos-used", str(self.demos)),
                 *("--network", self.network, "--seed", str(self.seed), "--threads", "1", "--out", str(self.folder)),
                 *(("--max-entities", str(MLP_PLACES)) if self.network == "mlp" else ()),
             ]
@@ -140,21 +148,34 @@ class Job:
             self.process.wait()
 
 
-def demos_folder(task: str) -> Path:
-    return DEMOS / task.lower()
+def whose(expert: str) -> str:
+    """What the names of its demonstrations and clones say about an expert."""
+    return "" if expert == SCRIPTED else f"-of-{Path(expert).name}"
 
 
-def demonstrate(task: str, episodes: int) -> None:
-    """Have so many scripted demonstrations; what is there already is only checked."""
-    collect = [*EFMDP, "collect", "--task", task, "--from", "scripted", "--episodes", str(episodes)]
-    done = subprocess.run([*collect, "--out", str(demos_folder(task))], check=False)
-    if done.returncode:
-        sys.exit(done.returncode)
+def demonstrate(clones: Sequence[Clone]) -> None:
+    """Have all demonstrations that they need; what is there already is only checked."""
+    needed: dict[Path, Clone] = {}
+    for clone in sorted(clones, key=lambda clone: clone.demos):
+        needed[clone.shown] = clone  # the one that needs the most
+    for out, clone in needed.items():
+        wanted = ["--task", clone.task, "--from", clone.expert, "--episodes", str(clone.demos)]
+        done = subprocess.run([*EFMDP, "collect", *wanted, "--out", str(out)], check=False)
+        if done.returncode:
+            sys.exit(done.returncode)
 
 
-def planned(tasks: Sequence[str], demos: Sequence[int], networks: Sequence[str], seeds: Sequence[int]) -> list[Clone]:
+def planned(
+    tasks: Sequence[str],
+    demos: Sequence[int],
+    networks: Sequence[str],
+    seeds: Sequence[int],
+    experts: Mapping[str, str] | None = None,
+) -> list[Clone]:
+    """Every combination; each task has its expert, or else the scripted controller."""
     cheapest_first = sorted(networks, key=NETWORKS.index)
-    return list(dict.fromkeys(Clone(*parts) for parts in product(seeds, cheapest_first, tasks, demos)))
+    parts = product(seeds, cheapest_first, tasks, demos)
+    return list(dict.fromkeys(Clone(*each, (experts or {}).get(each[2], SCRIPTED)) for each in parts))
 
 
 def work_off(clones: Sequence[Clone], episodes: int, deadline: float, done: Callable[[Job], None]) -> None:
@@ -191,7 +212,8 @@ def gather(clones: Sequence[Clone], episodes: int, path: Path) -> list[Row]:
     rows = sorted(together.values(), key=_position)
     if rows:
         write_table(path, rows)
-        tested = grouped([row for row in rows if row["which"] != "last"], "trained_on").values()
+        best = [row for row in rows if row["which"] != "last"]
+        tested = grouped(best, "trained_on").values()
         write_table(path.with_stem(f"{path.stem}-summary"), [line for here in tested for line in summarise(here)])
     return rows
 
@@ -199,7 +221,7 @@ def gather(clones: Sequence[Clone], episodes: int, path: Path) -> list[Row]:
 def _position(row: Row) -> tuple[object, ...]:
     """By task and architecture, the oracle last; then by demonstrations, seed, policy and entities."""
     name, demos, seed = row["network"], int(row["demos_used"] or 0), int(row["seed"] or 0)
-    return row["trained_on"], name == ORACLE, name, demos, seed, row["which"], int(row["entities"])
+    return row["trained_on"], name == ORACLE, name, demos, row["recipe"], seed, row["which"], int(row["entities"])
 
 
 def on_training_task(rows: Sequence[Row]) -> list[Row]:
@@ -218,20 +240,20 @@ def show(rows: Sequence[Row]) -> Table:
     sizes = sorted({int(row["entities"]) for row in rows})
     title = "behaviour cloning: the last policy on its own task, the best one on so many entities"
     table = Table("trained on", "network", title=title, caption=CAPTION)
-    for name in ("demos", "seeds", "own task", *map(str, sizes)):
+    for name in ("recipe", "seeds", "own task", *map(str, sizes)):
         table.add_column(name, justify="right")
-    for (task, network, demos), mine in grouped(rows, "trained_on", "network", "demos_used").items():
+    for (task, network, recipe), mine in grouped(rows, "trained_on", "network", "recipe").items():
         own, others = on_training_task(mine), by_entities(mine)
         cells = [cell(others.get(size, [])) for size in sizes]
-        table.add_row(task, network, demos, "" if network == ORACLE else str(len(own)), cell(own), *cells)
+        table.add_row(task, network, recipe, "" if network == ORACLE else str(len(own)), cell(own), *cells)
     return table
 
 
 def draw(rows: Sequence[Row], path: Path) -> None:
-    """For each task: success on it against demonstrations, and against entities with the most demonstrations."""
-    tasks = grouped(rows, "trained_on")
-    figure, axes = plt.subplots(len(tasks), 2, figsize=(10, 3.8 * len(tasks)), squeeze=False, layout="constrained")
-    for (left, right), ((task,), here) in zip(axes, tasks.items(), strict=True):
+    """For each task and expert: success on it against demonstrations, and with the most of them against entities."""
+    panels = by_expert(rows)
+    figure, axes = plt.subplots(len(panels), 2, figsize=(10, 3.8 * len(panels)), squeeze=False, layout="constrained")
+    for (left, right), ((task, expert), here) in zip(axes, panels.items(), strict=True):
         counts = sorted({int(row["demos_used"]) for row in here if row["demos_used"]})
         for (network,), mine in grouped(here, "network").items():
             if network == ORACLE:
@@ -242,7 +264,9 @@ def draw(rows: Sequence[Row], path: Path) -> None:
             cloned = {int(demos): some for (demos,), some in grouped(on_training_task(mine), "demos_used").items()}
             _line(left, cloned, network)
             _line(right, by_entities([row for row in mine if row["demos_used"] == str(counts[-1])]), network)
-        left.set(title=f"{task}, last policy", xlabel="demonstrations", ylabel="success", xticks=counts)
+        left.set(
+            title=f"{task}, shown by {expert}, last policy", xlabel="demonstrations", ylabel="success", xticks=counts
+        )
         right.set(title=f"trained on {task}, best policy, {counts[-1]} demonstrations", xlabel="entities")
         right.axvline(int(on_training_task(here)[0]["entities"]), color="#cccccc", zorder=0)
         for axis in (left, right):
@@ -257,6 +281,18 @@ def draw(rows: Sequence[Row], path: Path) -> None:
     plt.close(figure)
 
 
+def by_expert(rows: Sequence[Row]) -> dict[tuple[str, str], list[Row]]:
+    """The clones by task and who demonstrated it, with the oracle's rows among each."""
+    panels: dict[tuple[str, str], list[Row]] = {}
+    for (task,), here in grouped(rows, "trained_on").items():
+        oracle = [row for row in here if row["network"] == ORACLE]
+        for row in here:
+            if row["network"] != ORACLE:
+                expert = row["recipe"].partition("-of-")[2] or SCRIPTED
+                panels.setdefault((task, expert), [*oracle]).append(row)
+    return panels
+
+
 def _line(axis: Axes, points: dict[int, list[Row]], network: str) -> None:
     """Success with its interval, cut at 0 and 1."""
     rates = [over_seeds(rows) for _, rows in sorted(points.items())]
@@ -268,14 +304,14 @@ def _line(axis: Axes, points: dict[int, list[Row]], network: str) -> None:
 
 def summary(rows: Sequence[Row]) -> list[dict[str, object]]:
     """The table's numbers."""
-    lines = []
-    for (task, network, demos), mine in grouped(rows, "trained_on", "network", "demos_used").items():
+    lines: list[dict[str, object]] = []
+    for (task, network, recipe), mine in grouped(rows, "trained_on", "network", "recipe").items():
         own, others = on_training_task(mine), by_entities(mine)
         lines.append(
             {
                 "trained_on": task,
                 "network": network,
-                "demos_used": int(demos or 0),
+                "recipe": recipe,
                 "seeds": [row["seed"] for row in own if row["seed"]],
                 "own_task": [round(number, 4) for number in over_seeds(own)],
                 "by_entities": {size: round(over_seeds(others[size]).value, 4) for size in sorted(others)},
@@ -290,6 +326,7 @@ def main() -> None:
     parser.add_argument("--demos", type=int, nargs="+", default=[1000, 5000])
     parser.add_argument("--networks", nargs="+", choices=NETWORKS, default=["mlp", "deep-set", "self-attention"])
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--experts", type=Path, nargs="+", default=[], metavar="RUN", help="who demonstrates its task")
     parser.add_argument("--episodes", type=int, default=500)
     parser.add_argument("--out", type=Path, default=Path("results/imitation"))
     parser.add_argument("--minutes", type=float, default=math.inf)
@@ -302,10 +339,13 @@ def main() -> None:
             raise UserError(f"{table_path} has {', '.join(others)} episodes a test, not {args.episodes}: another --out")
         for task in args.tasks:
             extrapolation(task, {}, wide=False)
+        experts = {load_policy(run, "best").task: str(run) for run in args.experts}
+        if unused := experts.keys() - set(args.tasks):
+            raise UserError(f"--experts: {experts[min(unused)]} was trained on {min(unused)}: add it to --tasks")
     except UserError as error:
         parser.error(str(error))
     deadline = time.monotonic() + 60 * args.minutes
-    clones = planned(args.tasks, args.demos, args.networks, args.seeds)
+    clones = planned(args.tasks, args.demos, args.networks, args.seeds, experts)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # through `finally`, which stops what was started
     os.environ["OMP_NUM_THREADS"] = "1"
     failed: list[Job] = []
@@ -325,8 +365,7 @@ def main() -> None:
 
     interrupted = False
     try:
-        for task in args.tasks:
-            demonstrate(task, max(args.demos))
+        demonstrate(clones)
         work_off(clones, args.episodes, deadline, done)
     except KeyboardInterrupt:
         interrupted = True

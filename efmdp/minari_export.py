@@ -58,7 +58,7 @@ def export_minari(demos: Demos, name: str) -> "MinariDataset":
 
 
 def _episodes(demos: Demos, env: FetchEnv) -> Iterator["EpisodeBuffer"]:
-    """Observations, rewards and infos as the Gymnasium environment gives them."""
+    """Observations, rewards and successes as the Gymnasium environment gives them."""
     from minari.data_collector import EpisodeBuffer
 
     for episodes, flags in demos.chunks():

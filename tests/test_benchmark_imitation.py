@@ -95,6 +95,11 @@ def test_a_study(
     assert result["results"][0]["own_task"][0] == float(last["success_once"])
     assert result["results"][1]["by_entities"]["6"] == 1
     assert Path("results/study.png").stat().st_size > 10_000
+    statistics = read("results/study-summary.csv")
+    assert [row["value"] for row in statistics if row["statistic"] == "mean"] == [
+        row["success_once"] for row in rows if row["which"] != "last"
+    ]
+    assert [row["network"] for row in statistics if row["statistic"] == "interquartile mean"] == ["mlp-6"]
 
     # Again: nothing is left to do. Without its folder, what is known of it stays.
     monkeypatch.setattr(imitation.subprocess, "Popen", None)
@@ -108,11 +113,14 @@ def test_a_study(
 def test_demonstrations_are_collected_by_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
     said = "import sys; open('said', 'w').write(' '.join(sys.argv[1:])); sys.exit(len(sys.argv) - 10)"
     monkeypatch.setattr(imitation, "EFMDP", [sys.executable, "-S", "-c", said])
-    imitation.demonstrate("3-Push", 5000)
+    imitation.demonstrate(planned(["3-Push"], [5000, 1000], ["mlp"], [0, 1]))
     assert Path("said").read_text() == "collect --task 3-Push --from scripted --episodes 5000 --out demos/3-push"
+    imitation.demonstrate([Clone(0, "mlp", "3-Push", 7, "runs/expert")])
+    out = "demos/3-push-of-expert"
+    assert Path("said").read_text() == f"collect --task 3-Push --from runs/expert --episodes 7 --out {out}"
     monkeypatch.setattr(imitation, "EFMDP", [sys.executable, "-S", "-c", "raise SystemExit(2)"])
     with pytest.raises(SystemExit, match="2"):
-        imitation.demonstrate("3-Push", 5000)
+        imitation.demonstrate([Clone(0, "mlp", "3-Push", 7)])
 
 
 def test_bad_input_is_one_line_before_anything_is_done(
@@ -123,6 +131,7 @@ def test_bad_input_is_one_line_before_anything_is_done(
         (("--demos", "0"), "must be above 0"),
         (("--minutes", "0"), "must be above 0"),
         (("--networks", "cnn"), "invalid choice: 'cnn'"),
+        (("--experts", "absent"), "there is no policy at absent"),
     ):
         monkeypatch.setattr(sys, "argv", ["imitation", *arguments])
         with pytest.raises(SystemExit, match="2"):
