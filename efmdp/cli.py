@@ -483,12 +483,18 @@ def timing_command(runs: Runs, out: Path | None = None) -> int:
         runs: folders of runs or policy files; hours of training are known of runs only.
         out: a CSV with a row for each policy and task.
     """
-    from efmdp.timing import time_policies  # torch takes seconds to import
+    from efmdp.tables import grouped  # torch takes seconds to import
+    from efmdp.timing import time_policies
 
-    shown = ("network", "recipe", "seed", "trained_on", "hours", "threads", "task", "entities", "milliseconds")
-    table = Table(*shown)
-    for row in time_policies(runs, out):
-        table.add_row(*(row[name] for name in shown))
+    rows = time_policies(runs, out)
+    sizes = sorted({int(row["entities"]) for row in rows})
+    table = Table("network", "recipe", "seed", "trained on", "hours", *map(str, sizes))
+    table.caption = "hours of training, with so many threads; milliseconds for a step with 1, 2, ... entities"
+    for mine in grouped(rows, "sha256").values():
+        about = [mine[0][name] for name in ("network", "recipe", "seed", "trained_on")]
+        hours = f"{mine[0]['hours']} ({mine[0]['threads']})" if mine[0]["hours"] else ""
+        milliseconds = {int(row["entities"]): row["milliseconds"] for row in mine}
+        table.add_row(*about, hours, *(milliseconds.get(size, "") for size in sizes))
     console.print(table)
     return 0
 
