@@ -2,7 +2,6 @@
 
 import hashlib
 import importlib
-import json
 import math
 import os
 import sys
@@ -303,7 +302,7 @@ def _bc(how: TrainBC) -> Training:
 def _resumed(how: TrainResume) -> Training:
     from efmdp import bc, recipes  # torch takes seconds to import
     from efmdp.demos import Demos
-    from efmdp.runs import Run
+    from efmdp.runs import Run, as_stored
     from efmdp.train import train_bc, train_ddpg
 
     out = how.run
@@ -313,7 +312,7 @@ def _resumed(how: TrainResume) -> Training:
     module = bc if stored.get("method") == "bc" else recipes
     try:
         config = module.from_json(stored["config"])
-        unknown = json.loads(json.dumps(asdict(config))) != stored["config"]
+        unknown = as_stored(config) != stored["config"]
     except (KeyError, TypeError):
         unknown = True
     if unknown:

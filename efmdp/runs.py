@@ -25,9 +25,10 @@ import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import safetensors.torch
@@ -35,6 +36,9 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from efmdp.entities import Array, UserError
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 CLOCK = ("collect", "learn", "evaluate", "save")  # what timings.csv tells apart, in seconds since the run began
 KEPT = 2  # checkpoints: the newest, and the one before it in case the newest is damaged
@@ -236,6 +240,11 @@ def read_rows(path: Path) -> list[dict[str, str]]:
         return []
     with path.open(newline="") as file:
         return list(csv.DictReader(file))
+
+
+def as_stored(config: "DataclassInstance") -> dict[str, Any]:
+    """A configuration as config.json gives it back: lists for tuples."""
+    return json.loads(json.dumps(asdict(config)))
 
 
 def minutes(timing: dict[str, str]) -> float:

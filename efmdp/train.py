@@ -1,10 +1,9 @@
 """Training: `train_ddpg` and `train_bc`, one loop, readable top to bottom."""
 
-import json
 import math
 import time
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,7 @@ from efmdp.networks import NetworkConfig
 from efmdp.process import Interruption, return_free_memory, tuned_process
 from efmdp.recipes import Exploration, Stage, TrainConfig, learning_rate
 from efmdp.replay import Episodes, Replay
-from efmdp.runs import Run, RunError, versions
+from efmdp.runs import Run, RunError, as_stored, versions
 from efmdp.scripted import SCRIPTED
 
 Report = Callable[[dict[str, Any]], None]
@@ -371,7 +370,7 @@ def _claim(run: Run, config: TrainConfig | BCConfig, about: dict[str, str]) -> N
 
     `about` is no part of what a run is: demonstrations may be moved.
     """
-    wanted = json.loads(json.dumps(asdict(config)))
+    wanted = as_stored(config)
     stored = run.config() or {**about, "config": wanted, "versions": versions()}
     existing = stored["config"]
     differences = [name for name in wanted if wanted[name] != existing.get(name)]
