@@ -73,7 +73,9 @@ def outcome(path: Path, episodes: int) -> Row:
     policy, made = load_policy(path), about(path)
     seed = stream_seed(int(made["seed"]), TEST)
     played = {
-        profile: play_episodes(make_env(made["task"], 50, profile=profile, **policy.physics), policy, episodes, seed)
+        profile: play_episodes(
+            make_env(made["task"], min(episodes, 100), profile=profile, **policy.physics), policy, episodes, seed
+        )
         for profile in ("fast", "reference")
     }
     rate = success_rate(int(played["fast"].success_once.sum()), episodes)

@@ -273,6 +273,8 @@ def _ddpg(how: TrainDDPG) -> Training:
 
     network = make_network(how.network, parse_task(how.task).entities, how.max_entities)
     if how.recipe == "paper":
+        if not how.curriculum:
+            raise UserError("--no-curriculum belongs to --recipe fast: the paper's has no curriculum")
         config = paper(how.task, network, how.seed, how.decay or "fast")
     elif how.decay:
         raise UserError("--decay belongs to --recipe paper: the exploration of the fast recipe decays with success")

@@ -126,7 +126,7 @@ PAPER_TABLE: dict[str, tuple[Literal["sparse", "dense"], int, dict[Decay, tuple[
 }
 PAPER_DECAY_TO = 0.01
 
-# Epochs on the task itself that the fast recipe needs, where they were measured: docs/fast-recipe.md.
+# Epochs on the task itself in the fast recipe; 1-Push, 2-Push, 3-Push and 3-Switch are measured: docs/fast-recipe.md.
 FAST_EPOCHS = {"1-Push": 10, "2-Push": 15, "3-Push": 22, "1-Switch": 4, "2-Switch": 4, "3-Switch": 4}
 
 

@@ -87,6 +87,7 @@ def test_check_exits_non_zero_on_a_violation(user_folder: Path) -> None:
         (("demo", "--minutes", "0"), "--minutes is 0: choose a number above 0"),
         (("train", "ddpg", "--task", "Stack", "--collisions", "False"), "Stack stacks: it needs the gripper"),
         (("train", "ddpg", "--task", "1-Push", "--decay", "slow"), "--decay belongs to --recipe paper"),
+        (("train", "ddpg", "--task", "1-Push", "--recipe", "paper", "--no-curriculum"), "belongs to --recipe fast"),
         (("train", "ddpg", "--task", "1-Push", "--max-entities", "6"), "max_entities is 6: an mlp needs it, other"),
         (("train", "ddpg", "--task", "3-Push", "--network", "mlp", "--max-entities", "2"), "the task has 3 entities"),
         (("evaluate", "absent", "--seed", "-1"), "--seed is -1: choose 0 or more"),

@@ -9,8 +9,17 @@ from efmdp.domains import make_env
 from efmdp.entities import Objective
 from efmdp.evaluate import TEST, load_policy, play_episodes, stream_seed
 from efmdp.networks import NetworkConfig
-from efmdp.recipes import Exploration, Stage, TrainConfig
+from efmdp.recipes import Exploration, Stage, TrainConfig, fast, make_network
 from efmdp.train import train_ddpg
+
+
+@pytest.mark.slow
+def test_the_fast_recipe_learns_to_flip_a_switch(tmp_path: Path) -> None:
+    """As `efmdp train ddpg --task 1-Switch` does it."""
+    run = tmp_path / "run"
+    assert train_ddpg(fast("1-Switch", make_network("deep-set", 1), seed=0), run)
+    outcome = play_episodes(make_env("1-Switch", 100), load_policy(run), 300, stream_seed(0, TEST))
+    assert outcome.success_once.mean() >= 0.9
 
 
 @pytest.mark.slow
