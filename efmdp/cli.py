@@ -465,11 +465,12 @@ def _compare(runs: Sequence[Path], oracle: Sequence[str], plan: "Plan", episodes
     torch.set_num_threads(1)  # threads of torch and of the simulation get in each other's way
     rows = compare(runs, parse_sources(oracle), plan, episodes, out)
     console.print(show(rows, f"trained on {rows[0]['trained_on']}, {episodes} test episodes each"))
-    for line in findings(rows):
+    statistics = summarise(rows)
+    for line in findings(rows, statistics):
         say(line)
     if out is not None:
         summary = out.with_stem(f"{out.stem}-summary")
-        write_table(summary, summarise(rows))
+        write_table(summary, statistics)
         say(f"all numbers: {out}, and the statistics above: {summary}")
     return 0
 

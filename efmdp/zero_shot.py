@@ -163,11 +163,13 @@ def summarise(rows: Sequence[Row]) -> list[Row]:
     return found
 
 
-def findings(rows: Sequence[Row]) -> Iterator[str]:
-    """What the table does not show: who cannot play what, and the architectures over all test tasks together."""
+def findings(rows: Sequence[Row], statistics: Sequence[Row]) -> Iterator[str]:
+    """What the table does not show: who cannot play what, and the architectures over all test tasks together.
+
+    `statistics` are those of `summarise`."""
     for network, task, reason in grouped([row for row in rows if row["reason"]], "network", "task", "reason"):
         yield f"{network} cannot play {task}: {reason}"
-    over_tasks = [row for row in summarise(rows) if row["statistic"] != MEAN]
+    over_tasks = [row for row in statistics if row["statistic"] != MEAN]
     if over_tasks:
         yield f"over {over_tasks[0]['task'].replace(' ', ', ')} (bootstrap intervals over seeds):"
     for row in over_tasks:

@@ -20,7 +20,7 @@ from efmdp.discs import DiscEnv
 from efmdp.domains import make_env
 from efmdp.entities import Objective, UserError
 from efmdp.evaluate import SELECTION, load_policy, play_episodes, stream_seed
-from efmdp.networks import Kind, NetworkConfig
+from efmdp.networks import NetworkConfig
 from efmdp.recipes import Exploration, Stage, TrainConfig
 from efmdp.replay import Episodes
 from efmdp.runs import Run, RunError, read_policy
@@ -671,36 +671,24 @@ def test_a_round_in_which_everything_failed(tmp_path: Path, monkeypatch: pytest.
     assert int(rows(out)[-1]["steps"]) == 3 * 160
 
 
-@pytest.mark.parametrize("network", ["deep-set", "self-attention"])
-def test_two_threads_and_the_papers_sizes_are_exact_too(network: Kind, tmp_path: Path) -> None:
-    """Large enough that torch shares the work between the threads, and so does the simulation."""
-    config = replace(
-        TINY,
-        task="2-Switch",
-        network=NetworkConfig(network),
-        stages=(Stage("2-Switch", 2),),
-        num_envs=16,
-        batch_size=256,
-        replay_capacity=10_000,
-        threads=2,
-    )
-    for epochs in (1, 2):
-        go(config, tmp_path / "parted", epochs)
-    assert result(tmp_path / "parted") == result(go(config, tmp_path / "whole"))
+# Large enough that torch shares the work between two threads, and so does the simulation
+PAPER_SIZES: dict[str, Any] = {"num_envs": 16, "batch_size": 256, "threads": 2}
 
 
-@pytest.mark.parametrize("task", ["2-Push|Stack", "2-Switch&2-Push", "2-Push&Stack"])
-def test_every_mixture_trains_and_goes_on_exactly(task: str, tmp_path: Path) -> None:
-    config = replace(
-        TINY,
-        task=task,
-        stages=(Stage(task, 2),),
-        num_envs=2,
-        rounds_per_epoch=1,
-        selection_episodes=2,
-        updates_per_round=2,
-        replay_capacity=10_000,
-    )
+@pytest.mark.parametrize(
+    ("task", "more"),
+    [
+        ("2-Push|Stack", {}),
+        ("2-Switch&2-Push", {}),
+        ("2-Push&Stack", {}),
+        ("2-Switch", {**PAPER_SIZES, "network": NetworkConfig("deep-set")}),
+        ("2-Switch", {**PAPER_SIZES, "network": NetworkConfig("self-attention")}),
+    ],
+)
+def test_robots_go_on_exactly(task: str, more: dict[str, Any], tmp_path: Path) -> None:
+    """Every kind of mixture, and two threads."""
+    small: dict[str, Any] = {"num_envs": 2, "selection_episodes": 2, "replay_capacity": 10_000}
+    config = replace(TINY, task=task, stages=(Stage(task, 2),), **(small | more))
     for epochs in (1, 2):
         go(config, tmp_path / "parted", epochs)
     assert result(tmp_path / "parted") == result(go(config, tmp_path / "whole"))

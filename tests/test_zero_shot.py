@@ -340,7 +340,7 @@ def test_a_seed_that_was_not_tested_everywhere_is_left_out_of_what_is_over_all_t
 
 def test_findings_compare_on_what_all_can_play() -> None:
     """On 4-Push, for the MLP cannot play 5-Push, 3-Push is no test, and the wide layout is another shift."""
-    assert list(findings(ROWS)) == [
+    assert list(findings(ROWS, summarise(ROWS))) == [
         "mlp cannot play 5-Push: too many entities",
         "mlp cannot play 7-Push: too many entities",
         "over 4-Push (bootstrap intervals over seeds):",
