@@ -50,10 +50,6 @@ def uncurricular(config: TrainConfig) -> TrainConfig:
     return replace(config, stages=(replace(config.stages[-1], epochs=config.epochs),))
 
 
-def undecayed(config: TrainConfig) -> TrainConfig:
-    return replace(config, stages=tuple(replace(stage, rate_to=1.0) for stage in config.stages))
-
-
 VARIANTS: dict[str, Change] = {
     "fast": lambda config: config,
     "no redraws": lambda config: replace(config, redraws=0),
@@ -67,7 +63,6 @@ VARIANTS: dict[str, Change] = {
     "actor at every update": lambda config: replace(config, ddpg=replace(config.ddpg, actor_every=1)),
     "averaged rewards": averaged,
     "no curriculum": uncurricular,
-    "constant learning rate": undecayed,
 }
 RUNS = Path("runs/ablation")
 

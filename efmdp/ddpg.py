@@ -150,11 +150,6 @@ class DDPG:
         self.usable_actions = torch.from_numpy(usable_actions.astype(np.float32)).to(device)  # (A,)
         self.updates = 0
 
-    def set_learning_rate(self, rate: float) -> None:
-        for optimiser in (self.actor_optimiser, self.critic_optimiser):
-            for group in optimiser.param_groups:
-                group["lr"] = rate
-
     @property
     def policy(self) -> Actor:
         """The network that is tested and stored: in the target actor the errors of single updates average out."""

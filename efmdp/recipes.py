@@ -51,17 +51,6 @@ class Stage:
     until: float = 2.0
     """success on the selection seeds at which the next stage begins; above 1 for never"""
     exploration: Exploration = field(default_factory=Exploration)
-    rate_to: float = 1.0
-    """the learning rate shrinks linearly to this fraction of itself in the second half of the epochs"""
-
-    def rate_factor(self, epoch: int) -> float:
-        """What the learning rate is multiplied by in this epoch of the stage, the first being 0.
-
-        >>> [round(Stage("3-Push", 5, rate_to=0.1).rate_factor(epoch), 3) for epoch in range(5)]
-        [1.0, 1.0, 1.0, 0.55, 0.1]
-        """
-        half, last = self.epochs // 2, self.epochs - 1
-        return 1.0 if epoch <= half else 1 + (epoch - half) / (last - half) * (self.rate_to - 1)
 
 
 @dataclass(frozen=True)
@@ -127,7 +116,7 @@ PAPER_TABLE: dict[str, tuple[Literal["sparse", "dense"], int, dict[Decay, tuple[
 PAPER_DECAY_TO = 0.01
 
 # Epochs on the task itself in the fast recipe; 1-Push, 2-Push, 3-Push and 3-Switch are measured: docs/fast-recipe.md.
-FAST_EPOCHS = {"1-Push": 10, "2-Push": 15, "3-Push": 22, "1-Switch": 4, "2-Switch": 4, "3-Switch": 4}
+FAST_EPOCHS = {"1-Push": 10, "2-Push": 15, "3-Push": 22, "1-Switch": 5, "2-Switch": 5, "3-Switch": 5}
 
 
 def make_network(kind: Kind, entities: int, max_entities: int | None = None) -> NetworkConfig:
@@ -205,4 +194,4 @@ def _fast_stages(task: str, curriculum: bool) -> Iterator[Stage]:
         yield Stage(name, epochs, until=0.9, exploration=explore)
     if curriculum and alone and pushes > 2:
         yield Stage("2-Push", 10, until=0.8, exploration=explore)
-    yield Stage(task, FAST_EPOCHS.get(task, 60), exploration=explore, rate_to=0.1)
+    yield Stage(task, FAST_EPOCHS.get(task, 60), exploration=explore)

@@ -161,7 +161,6 @@ class Trainer(Ledger[TrainConfig]):
     def learn(self) -> None:
         config = self.config
         with self.timed("learn"):
-            self.agent.set_learning_rate(config.ddpg.learning_rate * self.stage.rate_factor(self.stage_epoch))
             steps = config.updates_per_round
             batch = self.replay.sample(steps * config.batch_size, config.relabel_prob, self.rng)
             self.measure(self.agent.update(batch, self.largest_cost, steps))

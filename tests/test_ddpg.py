@@ -437,13 +437,12 @@ def test_fits_a_fixed_batch(network: NetworkConfig) -> None:
     assert np.mean(losses[-10:]) < 0.5 * np.mean(losses[:10])
 
 
-def test_the_learning_rate_is_that_of_the_next_update() -> None:
+def test_a_step_is_as_long_as_the_learning_rate() -> None:
     batch = make_batch(0, 64)
     moved = []
     for rate in (1e-3, 1e-4):
-        agent = make_agent()
+        agent = make_agent(learning_rate=rate)
         before = [w.detach().clone() for net in (agent.actor, agent.critic) for w in net.parameters()]
-        agent.set_learning_rate(rate)
         agent.update(batch, 1.0)
         after = [w for net in (agent.actor, agent.critic) for w in net.parameters()]
         moved.append([(b - a).abs().max().item() for a, b in zip(after, before, strict=True)])

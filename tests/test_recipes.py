@@ -141,7 +141,7 @@ CONFIGS = [
         ddpg=DDPGConfig(target_every=7, observation_clip=10.0),
         objective=Objective("dense", "sum", 0.07),
         stages=(
-            Stage("1-Disc", 3, 0.5, Exploration(0.1, 0.2, 0.3, 4, 5), 0.1),
+            Stage("1-Disc", 3, 0.5, Exploration(0.1, 0.2, 0.3, 4, 5)),
             Stage("2-Disc", 4, exploration=Exploration(0.3)),
         ),
         recipe="own",
@@ -233,18 +233,3 @@ def test_fast_explores_less_where_it_succeeds() -> None:
     for stage in fast("3-Push", DEEP_SET, 0).stages:
         factors = [stage.exploration.factor(epoch=7, success=success) for success in (0, 0.5, 1)]
         assert factors == pytest.approx([1, 0.6, 0.2])
-
-
-def test_learning_rate_shrinks_in_the_second_half() -> None:
-    stage = Stage("3-Push", 10, rate_to=0.1)
-    factors = [stage.rate_factor(epoch) for epoch in range(10)]
-    assert factors[:6] == [1.0] * 6
-    assert factors[6:] == pytest.approx([0.775, 0.55, 0.325, 0.1])
-    assert {Stage("3-Push", 10).rate_factor(epoch) for epoch in range(10)} == {1.0}
-    for epochs in (1, 2, 3):  # too short to have halves: no division by zero, and never more than 1
-        assert all(0 < Stage("3-Push", epochs, rate_to=0.1).rate_factor(e) <= 1 for e in range(epochs))
-
-
-def test_only_the_last_stage_of_fast_slows_down() -> None:
-    assert [stage.rate_to for stage in fast("3-Push", DEEP_SET, 0).stages] == [1.0, 1.0, 0.1]
-    assert all(stage.rate_to == 1 for stage in paper("3-Push", DEEP_SET, 0).stages)

@@ -31,7 +31,7 @@ TINY = TrainConfig(
     network=NetworkConfig(width=32),
     ddpg=DDPGConfig(actor_every=2),  # five updates a round: a resumed run must know whose turn it is
     objective=Objective("sparse", "sum"),
-    stages=(Stage("1-Disc", 4, exploration=Exploration(0.2, 0.3, 0.5, 1, 3, decay_with_success=0.8), rate_to=0.1),),
+    stages=(Stage("1-Disc", 4, exploration=Exploration(0.2, 0.3, 0.5, 1, 3, decay_with_success=0.8)),),
     recipe="test",
     num_envs=4,
     rounds_per_epoch=2,
