@@ -14,7 +14,7 @@ setup: .venv/.stamp ## create .venv and install efmdp with pinned versions
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "efmdp needs Python 3.11 or newer, this is " + sys.version.split()[0] + ": try make PYTHON=python3.11")'
 	@echo "Installing into .venv (a few minutes the first time)"
 	@$(PYTHON) -m venv .venv
-	@$(BIN)/pip install --quiet --disable-pip-version-check -e '.[plots,video,log,dev]' -c constraints.txt
+	@$(BIN)/pip install --disable-pip-version-check -e '.[plots,video,log,dev]' -c constraints.txt
 	@touch $@
 
 run: setup ## train on 3 switches, test on 1 to 6: runs/demo/summary.html (about 10 minutes on 2 cores)

@@ -27,7 +27,6 @@ BATCH = 256  # the paper: 128, the released code: 256
 DISCOUNT = 0.98  # also for transitions that end an episode: SB3 knows that they are only truncated
 REPLAY = 1_000_000  # transitions
 RELABELLED = 4  # goals for each real one, from the `future` of the episode
-TARGET_STEP = 1 - 0.95 ** (1 / 40)  # a decay of 0.95 in each cycle of 40: SB3's targets follow after every gradient step
 RANDOM = 0.2  # probability of a uniformly random action
 NOISE = 0.05 * 2  # of the other actions: 5 % of their whole range, from -1 to 1
 CLIP = 5.0  # of normalised observations and goals
@@ -35,6 +34,7 @@ VARIANCE_FLOOR = 1e-4  # added to variances before normalising: the released cod
 HORIZON = 50
 EPISODES = 16  # in a cycle, one in each environment
 UPDATES = 40  # gradient steps in a cycle
+TARGET_STEP = 1 - 0.95 ** (1 / UPDATES)  # a decay of 0.95 a cycle, but SB3's targets follow after every gradient step
 # What SB3 has no option for: a penalty on the actor's large pre-activations, clipping of the critic's targets to the
 # possible returns, 8 workers that average their gradients, acting with the target network in tests.
 

@@ -26,7 +26,7 @@ from efmdp.stats import success_rate
 from efmdp.tables import write_table
 from efmdp.tasks import file_name
 
-KEY = ("task", "network", "recipe", "seed", "threads")
+KEY = ("task", "collisions", "network", "recipe", "seed")
 Row = dict[str, Any]
 
 
@@ -48,7 +48,8 @@ def about(path: Path) -> Row:
     config = stored["config"]
     kind = config["network"]["kind"]
     room = config["network"]["max_entities"]
-    return {**{name: config[name] for name in KEY}, "network": kind if room is None else f"{kind}-{room}"}
+    network = kind if room is None else f"{kind}-{room}"
+    return {**{name: config[name] for name in KEY}, "collisions": bool(config["collisions"]), "network": network}
 
 
 def curve(path: Path) -> list[Row]:
@@ -85,6 +86,7 @@ def outcome(path: Path, episodes: int) -> Row:
     spent = {part: float(timing[part]) - float(before[part]) for part in CLOCK}
     return {
         **made,
+        "threads": (Run(path).config() or {})["config"]["threads"],
         "epochs": final["epoch"],
         "steps": final["steps"],
         "updates": final["updates"],
@@ -98,7 +100,7 @@ def outcome(path: Path, episodes: int) -> Row:
         "reference_success_once": round(float(played["reference"].success_once.mean()), 4),
         "save_share_last_epoch": round(spent["save"] / sum(spent.values()), 4),
         "peak_mb": round(float(timing["peak_mb"])),
-        "commit": (Run(path).config() or {})["versions"]["commit"][:10],
+        "commit": (Run(path).config() or {})["versions"]["commit"],
     }
 
 
@@ -110,7 +112,9 @@ def draw(rows: list[Row], path: Path) -> None:
         here = [row for row in rows if row["task"] == task]
         for run in sorted({identity(row) for row in here}):
             mine = [row for row in here if identity(row) == run and row["stage"] == task]
-            name = f"{run[1]}{', from scratch' if 'no-curriculum' in run[2] else ''}, seed {run[3]}"
+            _, collisions, network, recipe, seed = run
+            more = [", collisions"] * (collisions == "True") + [", from scratch"] * ("no-curriculum" in recipe)
+            name = f"{network}{''.join(more)}, seed {seed}"
             x, y = [float(row["minutes"]) for row in mine], [float(row["success_once"]) for row in mine]
             axis.plot(x, y, "o-", markersize=3, label=name)
         axis.set(title=task, xlabel="minutes", ylabel="success", ylim=(-0.02, 1.02), xlim=(0, None))
@@ -136,7 +140,8 @@ def main() -> None:
     policies = args.out.parent / "policies"
     policies.mkdir(exist_ok=True)
     for path, row in zip(args.runs, outcomes, strict=True):
-        name = file_name("-".join(str(row[part]) for part in ("task", "network", "recipe", "seed")))
+        parts = [row["task"], *["collisions"] * row["collisions"], row["network"], row["recipe"], row["seed"]]
+        name = file_name("-".join(map(str, parts)))
         shutil.copy(path / "policy-last.safetensors", policies / f"{name}.safetensors")
     table = Table(*outcomes[0])
     for row in outcomes:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
-from efmdp.entities import Array, EntityDims, EntityObs, UserError
+from efmdp.entities import Array, EntityDims, EntityObs, NonFinite, UserError
 from efmdp.networks import Actor, NetworkConfig, make_actor, make_critic
 from efmdp.replay import Batch, Episodes
 
@@ -90,10 +90,6 @@ class Normaliser(torch.nn.Module):
         shift, factor = getattr(self, f"{name}_shift"), getattr(self, f"{name}_factor")
         x = torch.from_numpy(values).to(shift.device, torch.float32).clamp(-self.clip, self.clip)
         return ((x - shift) * factor).clamp_(-self.normalised_clip, self.normalised_clip)
-
-
-class NonFinite(UserError):
-    """A number that went wrong; the message names it."""
 
 
 class Transitions(NamedTuple):

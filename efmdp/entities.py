@@ -18,6 +18,10 @@ class UserError(ValueError):
     """Something that whoever asked can mend; the message says in one line what is wrong and what to do."""
 
 
+class NonFinite(UserError):
+    """A number that went wrong; the message names it."""
+
+
 class CannotPlay(UserError):
     """A policy was shown what it cannot take: too many entities, or other features."""
 
@@ -38,6 +42,14 @@ class EntityObs(NamedTuple):
     agent: Array  # (B, U)
     entities: Array  # (B, N, E)
     goals: Array  # (B, N, G)
+
+    def finite(self) -> "EntityObs":
+        """These observations, if all of them are numbers: clipping would hide it from whoever learns from them."""
+        for name, values in self._asdict().items():
+            if not np.isfinite(values).all():
+                bad = np.flatnonzero(~np.isfinite(values.reshape(len(values), -1)).all(1)).tolist()
+                raise NonFinite(f"observations ({name}) of environments {bad} are not finite")
+        return self
 
     def permuted(self, order: Array) -> "EntityObs":
         """The same states with entity-subgoal pair i taken from order[:, i]; order is (B, N)."""
@@ -308,5 +320,5 @@ class EntityEnv(ABC):
             raise TypeError(f"actions have dtype {actions.dtype}, expected float32 or float64")
         if not np.isfinite(actions).all():
             bad = np.flatnonzero(~np.isfinite(actions).all(1)).tolist()
-            raise ValueError(f"actions of environments {bad} are not finite")
+            raise NonFinite(f"actions of environments {bad} are not finite")
         return actions.clip(-1, 1)

@@ -98,10 +98,11 @@ class Ledger(Generic[Config]):
                 if name not in ("epoch", "task"):
                     board.add_scalar(name, value, self.epoch)
 
-    def standing(self, task: str, speed: str) -> dict[str, Any]:
+    def standing(self, task: str, speed: str, epochs_left: int) -> dict[str, Any]:
         """Where the run is, for whoever follows it."""
         return {
             "epoch": self.epoch,
+            "last": self.epoch + epochs_left,
             "round": self.round,
             "task": task,
             "speed": speed,

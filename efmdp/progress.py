@@ -32,7 +32,6 @@ def training_bar(
 
     In a log file there is no bar but a line an epoch.
     """
-    last = epochs or config.epochs
     began = time.monotonic()
     with Progress(
         TextColumn("{task.fields[now]}"),
@@ -42,14 +41,22 @@ def training_bar(
         console=console,
         disable=not console.is_terminal,
     ) as progress:
-        bar = progress.add_task("", total=1.0, now=config.task, epoch=0, last=last, speed="starting", success="")
+        start: dict[str, Any] = {
+            "now": config.task,
+            "epoch": 0,
+            "last": epochs or config.epochs,
+            "speed": "starting",
+            "success": "",
+        }
+        bar = progress.add_task("", total=1.0, **start)
 
         def show(now: dict[str, Any]) -> None:
             success = "" if now["success"] is None else f"success {now['success']:.0%} on {now['success_on']}"
+            last = min(epochs or now["last"], now["last"])  # fewer than planned when a stage is solved early
             completed = (now["epoch"] + now["round"] / config.rounds_per_epoch) / last
             if minutes is not None:
                 completed = min(1.0, max(completed, (time.monotonic() - began) / (60 * minutes)))
-            shown = {"now": now["task"], "epoch": now["epoch"], "speed": now["speed"], "success": success}
+            shown = {"now": now["task"], "epoch": now["epoch"], "last": last, "speed": now["speed"], "success": success}
             progress.update(bar, completed=completed, **shown)
             if now["round"] == 0 and not console.is_terminal:
                 print(f"epoch {now['epoch']}, {now['speed']}, {success}", flush=True)

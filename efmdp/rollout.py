@@ -31,7 +31,7 @@ def run_episodes(
     env: EntityEnv, policy: Policy, seed: int | None = None, watch: Callable[[Step], None] | None = None
 ) -> Outcome:
     """Play one episode in every slot, each to its own horizon. `watch` sees every step."""
-    obs = env.reset(seed=seed)
+    obs = env.reset(seed=seed).finite()
     policy.reset()
     playing = np.ones(env.num_envs, bool)
     once = np.zeros(env.num_envs, bool)
@@ -41,7 +41,7 @@ def run_episodes(
     distance = np.zeros((env.num_envs, env.num_entities))
     while playing.any():
         step = env.step(policy.act(obs))
-        obs = step.obs
+        obs = step.obs.finite()
         failed |= playing & step.failed
         success = playing & step.success & ~step.failed
         steps[success & ~once] = env.elapsed[success & ~once]

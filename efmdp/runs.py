@@ -9,8 +9,9 @@
     checkpoints/000012/         tensors.safetensors, state.json, metrics.csv, timings.csv, and last manifest.json
 
 A checkpoint is written under a temporary name, synced, renamed, read back, and only then is the one before the previous
-removed. Its manifest holds the SHA-256 of its files and of the replay segments it needs. A segment exists once: after
-later damage to it, a run goes on without its episodes. No file can run code.
+removed. Its manifest holds the SHA-256 of its files, of the run's configuration and of the replay segments it needs. A
+segment exists once: after later damage to it, a run goes on without its episodes. A policy holds its own SHA-256. No
+file can run code.
 """
 
 import csv
@@ -32,6 +33,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import safetensors.torch
+import torch
 from safetensors import SafetensorError
 from torch import Tensor
 
@@ -104,7 +106,8 @@ class Run:
                 writer.writerow(row)
 
     def write_policy(self, which: str, tensors: dict[str, Tensor], about: dict[str, Any]) -> None:
-        data = safetensors.torch.save(tensors, {"about": json.dumps(about)})
+        said = json.dumps(about)
+        data = safetensors.torch.save(tensors, {"about": said, "sha256": _sha256_of_policy(tensors, said)})
         replace_file(self.path, f"policy-{which}.safetensors", data)
 
     # Checkpoints
@@ -132,6 +135,7 @@ class Run:
         manifest: dict[str, Any] = {
             "files": {name: _sha256(data) for name, data in files.items()},
             "segments": {str(n): digest for n, digest in segments.items()},
+            "config": self._config_digest(),
         }
         manifest["checksum"] = _sha256(json.dumps(manifest).encode())
         with clear_errors(self.path):
@@ -146,6 +150,10 @@ class Run:
             _sync_directory(final.parent)
         self._check_written(lambda: self._verify(final))
         self._forget_old()
+
+    def _config_digest(self) -> str:
+        """Of what the run is; where it takes its demonstrations from may change."""
+        return _sha256(json.dumps((self.config() or {}).get("config")).encode())
 
     def _check_written(self, read: Callable[[], object]) -> None:
         try:
@@ -176,6 +184,8 @@ class Run:
             return found._replace(damage=[*others, *(f"{what}: {without}" for what in found.damage)])
         if damage:
             raise RunError(f"no checkpoint of {self.path} is intact ({'; '.join(damage)}): start anew in another --out")
+        if len(read_rows(self.path / "metrics.csv")) > 1:
+            raise RunError(f"the checkpoints of {self.path} are gone: put them back, or start anew in another --out")
         for name in ("metrics.csv", "timings.csv"):  # of a run that was killed before its first checkpoint
             (self.path / name).unlink(missing_ok=True)
         raise FileNotFoundError(self.path)
@@ -183,6 +193,10 @@ class Run:
     def _read_checkpoint(self, path: Path) -> Checkpoint:
         """With the segments that are intact; `Damaged` if the checkpoint itself is not."""
         manifest = self._verify(path)
+        if manifest.get("config") != self._config_digest():
+            raise RunError(
+                f"{self.path / 'config.json'} is not what the run was trained with: put that back, or start anew"
+            )
         segments, damage = {}, []
         for number, digest in sorted((int(number), digest) for number, digest in manifest["segments"].items()):
             try:
@@ -235,11 +249,11 @@ class Run:
 
 
 def read_rows(path: Path) -> list[dict[str, str]]:
-    """The rows of a metrics.csv or timings.csv; none if it is not there yet."""
+    """The rows of a metrics.csv or timings.csv; none if it is not there yet, and not one whose writing was cut off."""
     if not path.exists():
         return []
-    with path.open(newline="") as file:
-        return list(csv.DictReader(file))
+    whole, newline, _ = path.read_text().rpartition("\n")
+    return list(csv.DictReader(io.StringIO(whole + newline)))
 
 
 def as_stored(config: "DataclassInstance") -> dict[str, Any]:
@@ -256,12 +270,26 @@ def read_policy(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """The tensors of a policy file and what it says about itself."""
     try:
         with safetensors.safe_open(path, "pt") as file:
-            about = json.loads((file.metadata() or {})["about"])
-            return {name: file.get_tensor(name) for name in file.keys()}, about  # noqa: SIM118
+            metadata = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        about = json.loads(metadata["about"])
+        if metadata["sha256"] != _sha256_of_policy(tensors, metadata["about"]):
+            raise RunError(f"{path} is damaged: take another copy of it")
+        return tensors, about
     except FileNotFoundError:
         raise RunError(f"there is no policy at {path}: train one with efmdp train ddpg --out {path.parent}") from None
-    except (SafetensorError, KeyError, ValueError) as error:
+    except (SafetensorError, KeyError, json.JSONDecodeError) as error:
         raise RunError(f"{path} is not a policy of efmdp ({error})") from None
+
+
+def _sha256_of_policy(tensors: dict[str, Tensor], about: str) -> str:
+    """Of everything that a policy file holds: safetensors itself has no checksum."""
+    digest = hashlib.sha256(about.encode())
+    for name in sorted(tensors):
+        tensor = tensors[name].detach().cpu()
+        digest.update(f"{name} {tensor.dtype} {list(tensor.shape)}".encode())
+        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
 
 
 @contextmanager
@@ -320,13 +348,24 @@ def from_npz(data: bytes) -> dict[str, Array]:
 def versions() -> dict[str, str]:
     """What a run depends on, for its config.json."""
     names = ("efmdp", "torch", "mujoco", "numpy", "gymnasium")
+    return {name: version(name) for name in names} | {"python": platform.python_version(), "commit": _commit()}
+
+
+def _commit() -> str:
+    """Of the checkout that this is, with a plus where its code was changed since; unknown where it is none."""
     root = Path(__file__).parents[1]
+    if not (root / ".git").exists():  # installed, perhaps somewhere inside another repository
+        return "unknown"
+
+    def git(*arguments: str) -> str:
+        done = subprocess.run(["git", *arguments], cwd=root, capture_output=True, text=True, check=True)
+        return done.stdout.strip()
+
     try:
-        git = subprocess.run(["git", "rev-parse", "HEAD"], cwd=root, capture_output=True, text=True, check=True)
-        commit = git.stdout.strip()
-    except (OSError, subprocess.CalledProcessError):  # no git here, or not a checkout
-        commit = "unknown"
-    return {name: version(name) for name in names} | {"python": platform.python_version(), "commit": commit}
+        changed = git("status", "--porcelain", "--untracked-files=no", "--", "efmdp", "benchmarks")
+        return git("rev-parse", "HEAD") + ("+" if changed else "")
+    except (OSError, subprocess.CalledProcessError):  # no git here
+        return "unknown"
 
 
 @contextmanager

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from efmdp.bc import BC, BCConfig
-from efmdp.ddpg import DDPG, NonFinite
+from efmdp.ddpg import DDPG
 from efmdp.demos import Demos
 from efmdp.domains import make_env
-from efmdp.entities import Array, EntityEnv, EntityObs, Objective, UserError
+from efmdp.entities import Array, EntityEnv, EntityObs, NonFinite, Objective, UserError
 from efmdp.evaluate import LEARNING, TRAINING, stream_seed
 from efmdp.ledger import Ledger
 from efmdp.networks import NetworkConfig
@@ -183,7 +183,9 @@ class Trainer(Ledger[TrainConfig]):
         steps = self.steps / max(self.clock["collect"], 1e-9)
         updates = self.agent.updates / max(self.clock["learn"], 1e-9)
         speed = f"{self.steps:,} steps, {steps:,.0f} steps/s, {updates:,.0f} updates/s"
-        return self.standing(self.stage.task, speed) | {"steps": self.steps}
+        later = sum(stage.epochs for stage in self.config.stages[self.stage_index + 1 :])
+        left = 0 if self.finished else self.stage.epochs - self.stage_epoch + later
+        return self.standing(self.stage.task, speed, left) | {"steps": self.steps}
 
     def save(self) -> None:
         """Write everything that the next round depends on; only episodes since the last save are written anew."""
@@ -279,7 +281,7 @@ class Cloner(Ledger[BCConfig]):
 
     def progress(self) -> dict[str, Any]:
         updates = self.agent.updates / max(self.clock["learn"], 1e-9)
-        return self.standing(self.config.task, f"{updates:,.0f} updates/s")
+        return self.standing(self.config.task, f"{updates:,.0f} updates/s", self.config.epochs - self.epoch)
 
     def save(self) -> None:
         with self.timed("save"):
@@ -323,7 +325,9 @@ def successful_episodes(demos: Demos, count: int) -> Episodes:
     if not flags.success_once.any():
         raise UserError(f"none of the {count} demonstrations in {demos.path} succeeded: there is nothing to learn from")
     kept = Episodes(*(field[flags.success_once] for field in episodes))
-    _check_finite(kept, f"a demonstration in {demos.path}")
+    for name, values in kept._asdict().items():
+        if not np.isfinite(values).all():
+            raise NonFinite(f"a demonstration in {demos.path} ({name}) is not finite")
     return kept
 
 
@@ -331,7 +335,7 @@ def collect_episodes(
     env: EntityEnv, agent: DDPG, exploration: Exploration, factor: float, rng: np.random.Generator
 ) -> tuple[Episodes, float]:
     """One explored episode in every slot, and the fraction that succeeded. Failed simulations are left out."""
-    obs = env.reset()
+    obs = env.reset().finite()
     goals, lengths = obs.goals, env.horizons.copy()
     agents, entities, actions = [obs.agent], [obs.entities], []
     succeeded, failed = np.zeros(env.num_envs, bool), np.zeros(env.num_envs, bool)
@@ -345,7 +349,7 @@ def collect_episodes(
         coin = rng.random(env.num_envs) < exploration.random * factor
         action = (np.where(coin[:, None], random, wanted + noise).clip(-1, 1) * usable).astype(np.float32)
         step = env.step(action)
-        obs = step.obs
+        obs = step.obs.finite()
         agents.append(obs.agent)
         entities.append(obs.entities)
         actions.append(action)
@@ -353,15 +357,7 @@ def collect_episodes(
         failed |= playing & step.failed
         succeeded |= playing & step.success
     episodes = Episodes(np.stack(agents, 1), np.stack(entities, 1), goals, np.stack(actions, 1), lengths)
-    _check_finite(episodes, "an observation")
     return Episodes(*(field[~failed] for field in episodes)), float((succeeded & ~failed).mean())
-
-
-def _check_finite(episodes: Episodes, what: str) -> None:
-    """Name the field that is not: the normaliser's clipping would hide it."""
-    for name, values in episodes._asdict().items():
-        if not np.isfinite(values).all():
-            raise NonFinite(f"{what} ({name}) is not finite")
 
 
 def _claim(run: Run, config: TrainConfig | BCConfig, about: dict[str, str]) -> None:

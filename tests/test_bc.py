@@ -18,11 +18,10 @@ import torch
 
 from efmdp import train
 from efmdp.bc import BC, BCConfig, from_json
-from efmdp.ddpg import NonFinite
 from efmdp.demos import Demos, Source, collect
 from efmdp.discs import DiscEnv, DiscPusher
 from efmdp.domains import make_env
-from efmdp.entities import EntityDims, EntityObs, UserError
+from efmdp.entities import EntityDims, EntityObs, NonFinite, UserError
 from efmdp.env import FetchEnv
 from efmdp.evaluate import load_policy, play_episodes
 from efmdp.networks import NetworkConfig

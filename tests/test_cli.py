@@ -173,6 +173,34 @@ def test_train_interrupted_and_resumed(tmp_path: Path) -> None:
     assert saved() > rounds
 
 
+TRAINED = Path(__file__).parents[1] / "results" / "policies" / "3-Switch-deep-set-fast-1.safetensors"
+
+
+def test_what_evaluate_prints_is_what_was_played() -> None:
+    from efmdp.domains import make_env
+    from efmdp.evaluate import TEST, load_policy, play_episodes, stream_seed
+    from efmdp.stats import success_rate
+
+    done = efmdp("evaluate", str(TRAINED), "--task", "2-Switch", "--episodes", "30", "--seed", "3")
+    assert done.returncode == 0, done.stderr
+    played = play_episodes(make_env("2-Switch", 30), load_policy(TRAINED), 30, stream_seed(3, TEST))
+    assert played.success_once.mean() > 0.8
+    words = [line.split(maxsplit=2 if "success" in line else 1) for line in done.stdout.splitlines()[1:]]
+    values = (played.success_once, played.success_end, played.solved)
+    assert [line[-1] for line in words] == [str(success_rate(value.sum(), 30)) for value in values]
+    assert [line[-2] for line in words] == ["once", "end", "entities"]
+
+
+def test_film_of_a_trained_policy_on_another_task(tmp_path: Path) -> None:
+    out = tmp_path / "film.mp4"
+    small = ("--episodes", "1", "--width", "64", "--height", "48")
+    done = efmdp("watch", str(TRAINED), "--task", "2-Switch", "--out", str(out), *small)
+    assert done.returncode == 0, done.stderr
+    assert "1 of 1 episodes of 2-Switch solved" in done.stdout
+    frames, _ = imageio_ffmpeg.count_frames_and_secs(str(out))
+    assert 0 < frames <= 41
+
+
 def test_resume_of_another_version(tmp_path: Path, write_run: Callable[..., Path]) -> None:
     """A setting that this version does not know, and one that it has but the run did not."""
     for name, change in (("newer", {"sparkle": 3}), ("older", {"redraws": None})):

@@ -4,8 +4,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from efmdp.ddpg import DDPG, VARIANCE_FLOOR, DDPGConfig, NonFinite, Normaliser, flatten
-from efmdp.entities import EntityDims, EntityObs, UserError
+from efmdp.ddpg import DDPG, VARIANCE_FLOOR, DDPGConfig, Normaliser, flatten
+from efmdp.entities import EntityDims, EntityObs, NonFinite, UserError
 from efmdp.networks import NetworkConfig
 from efmdp.replay import Batch, Episodes
 

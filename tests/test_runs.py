@@ -2,9 +2,11 @@ import errno
 import json
 import os
 import pickle
+import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +16,7 @@ import torch
 
 from efmdp import runs
 from efmdp.evaluate import load_policy
-from efmdp.runs import Run, RunError, read_policy, versions
+from efmdp.runs import Run, RunError, read_policy, read_rows, versions
 
 
 def tensors_of(number: int) -> dict[str, torch.Tensor]:
@@ -123,6 +125,22 @@ def test_metrics_without_a_checkpoint_are_forgotten(tmp_path: Path) -> None:
             run.newest_checkpoint()
         assert not (run.path / "metrics.csv").exists()
         assert not (run.path / "timings.csv").exists()
+
+
+def test_a_run_that_lost_its_checkpoints_is_not_begun_anew(run: Run) -> None:
+    before = (run.path / "metrics.csv").read_bytes()
+    shutil.rmtree(run.path / "checkpoints")
+    with run.held(), pytest.raises(RunError, match=r"the checkpoints of .* are gone"):
+        run.newest_checkpoint()
+    assert (run.path / "metrics.csv").read_bytes() == before
+
+
+def test_a_row_whose_writing_was_cut_off_is_none(run: Run) -> None:
+    whole = read_rows(run.path / "timings.csv")
+    assert len(whole) > 1
+    with (run.path / "timings.csv").open("a") as file:
+        file.write("4,0.")
+    assert read_rows(run.path / "timings.csv") == whole
 
 
 # Damage
@@ -290,6 +308,39 @@ def test_metrics_stay_when_the_disk_is_full_while_going_back(run: Run, monkeypat
     assert contents(run.path) == before
 
 
+def test_changed_config_is_refused(run: Run) -> None:
+    """A setting that still reads well, but is not what the run was trained with."""
+    run.write_config({"demos": "here", "config": {"learning_rate": 0.001}})
+    save(run, 4)
+    run.write_config({"demos": "moved", "config": {"learning_rate": 0.001}})
+    run.newest_checkpoint()
+    run.write_config({"demos": "moved", "config": {"learning_rate": 0.003}})
+    before = contents(run.path)
+    with pytest.raises(RunError, match=r"config\.json is not what the run was trained with"):
+        run.newest_checkpoint()
+    assert contents(run.path) == before
+
+
+def test_commit_of_changed_code_is_marked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def git(*arguments: str) -> str:
+        who = ("-c", "user.name=me", "-c", "user.email=me@example.org")
+        command = ["git", *who, *arguments]
+        return subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, text=True).stdout.strip()
+
+    code = tmp_path / "efmdp" / "runs.py"
+    code.parent.mkdir()
+    code.write_text("1")
+    monkeypatch.setattr(runs, "__file__", str(code))
+    assert versions()["commit"] == "unknown"  # no checkout
+    git("init")
+    git("add", ".")
+    git("commit", "-m", "first")
+    (tmp_path / "notes").write_text("not code")
+    assert versions()["commit"] == git("rev-parse", "HEAD")
+    code.write_text("2")
+    assert versions()["commit"] == git("rev-parse", "HEAD") + "+"
+
+
 def test_versions_without_git(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
     assert versions()["commit"] == "unknown"
@@ -427,22 +478,41 @@ def test_folder_that_cannot_be_made(tmp_path: Path) -> None:
     assert (tmp_path / "file").read_text() == "here first"
 
 
-def test_read_only_folder(run: Run) -> None:
-    before = contents(run.path)
-    for folder in (run.path, run.path / "checkpoints", run.path / "replay"):
-        folder.chmod(0o555)
-    try:
-        if os.access(run.path, os.W_OK):
-            pytest.skip("this user may write everywhere")
-        for what in ("config", "policy", "segment", "checkpoint"):
-            with pytest.raises(RunError, match="Permission denied") as caught:
-                act(run, what)
-            assert str(run.path) in str(caught.value)
-            assert "\n" not in str(caught.value)
-    finally:
-        for folder in (run.path, run.path / "checkpoints", run.path / "replay"):
+@pytest.fixture
+def powerless() -> Iterator[None]:
+    """Root may write everywhere: be nobody for a while."""
+    was_root = os.geteuid() == 0
+    if was_root:
+        os.seteuid(65534)
+    yield
+    if was_root:
+        os.seteuid(0)
+
+
+@pytest.fixture
+def read_only() -> Iterator[Run]:
+    """A run that everybody may read and nobody may write; pytest's own folders are closed to others."""
+    with tempfile.TemporaryDirectory() as place:
+        Path(place).chmod(0o755)
+        run = Run(Path(place) / "run")
+        with run.held():
+            save(run, 1)
+        folders = (run.path, run.path / "checkpoints", run.path / "replay")
+        for folder in folders:
+            folder.chmod(0o555)
+        yield run
+        for folder in folders:
             folder.chmod(0o755)
-    assert contents(run.path) == before
+
+
+def test_read_only_folder(read_only: Run, powerless: None) -> None:
+    before = contents(read_only.path)
+    for what in ("config", "policy", "segment", "checkpoint"):
+        with pytest.raises(RunError, match="Permission denied") as caught:
+            act(read_only, what)
+        assert str(read_only.path) in str(caught.value)
+        assert "\n" not in str(caught.value)
+    assert contents(read_only.path) == before
 
 
 # One process at a time
@@ -522,6 +592,17 @@ def test_policy_round_trip(run: Run) -> None:
     tensors, about = read_policy(run.path / "policy-last.safetensors")
     assert about == {"task": "1-Disc", "numbers": [1, 2.5, None]}
     assert all(torch.equal(tensors[name], tensor) for name, tensor in tensors_of(5).items())
+
+
+@pytest.mark.parametrize("where", [0.02, 0.3, 0.6, 0.999])
+def test_a_flipped_bit_in_a_policy_is_noticed(run: Run, where: float) -> None:
+    run.write_policy("last", {"weight": torch.ones(100)}, {"task": "1-Disc"})
+    path = run.path / "policy-last.safetensors"
+    data = bytearray(path.read_bytes())
+    data[int(where * len(data))] ^= 4
+    path.write_bytes(data)
+    with pytest.raises(RunError, match=r"is damaged|is not a policy of efmdp"):
+        read_policy(path)
 
 
 @pytest.mark.parametrize("data", [b"", b"x", b"\0" * 100, b"\xff" * 100])

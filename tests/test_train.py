@@ -15,10 +15,10 @@ import pytest
 import torch
 
 from efmdp import train
-from efmdp.ddpg import DDPG, DDPGConfig, NonFinite
+from efmdp.ddpg import DDPG, DDPGConfig
 from efmdp.discs import DiscEnv
 from efmdp.domains import make_env
-from efmdp.entities import Objective, UserError
+from efmdp.entities import NonFinite, Objective, UserError
 from efmdp.evaluate import SELECTION, load_policy, play_episodes, stream_seed
 from efmdp.networks import NetworkConfig
 from efmdp.recipes import Exploration, Stage, TrainConfig
@@ -293,13 +293,16 @@ def test_number_of_epochs_and_place_are_no_part_of_it(tmp_path: Path) -> None:
 
 # Trains in children of a process that has imported everything, which saves seconds for each of them. A plan says how a
 # child ends: "event:3" kills itself at the third thing that it does to the disk (a write: in the middle of it),
-# "after:0.2" is killed from outside after so many seconds, "end" runs to its end.
+# "after:0.2" is killed from outside so many seconds after its first checkpoint, "end" runs to its end.
 CHILDREN = """
 import json, os, shutil, signal, sys, time, traceback
 from pathlib import Path
 import torch._dynamo  # which optimisers import at their first step: two seconds for every child otherwise
-import efmdp.runs, efmdp.train
+import efmdp.ledger, efmdp.runs, efmdp.train
 from efmdp.recipes import from_json
+
+efmdp.ledger.Ledger._show_on_tensorboard = lambda *_: None  # takes seconds to import
+
 
 def die():
     os.kill(os.getpid(), signal.SIGKILL)
@@ -342,8 +345,13 @@ def refuse(message):
     raise AssertionError(message)
 
 
+def finished(out):
+    return max((path.name for path in out.glob("checkpoints/*") if path.name.isdigit()), default="")
+
+
 def run(config, out, plan):
     how, _, value = plan.partition(":")
+    before = finished(out)
     child = os.fork()
     if child == 0:
         status = 1
@@ -356,6 +364,9 @@ def run(config, out, plan):
         finally:
             os._exit(status)
     if how == "after":
+        peek = os.WEXITED | os.WNOHANG | os.WNOWAIT
+        while finished(out) <= before and os.waitid(os.P_PID, child, peek) is None:
+            time.sleep(0.001)
         time.sleep(float(value))
         os.kill(child, signal.SIGKILL)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
@@ -391,6 +402,7 @@ def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Callable[[TrainCo
 
 
 SHORT = replace(TINY, stages=(Stage("1-Disc", 3),), replay_capacity=600)
+LONG = replace(TINY, stages=(Stage("1-Disc", 12),))
 STAGES = replace(CURRICULUM, stages=(Stage("1-Disc", 1), Stage("2-Disc", 1)))
 
 
@@ -411,12 +423,12 @@ def test_killed_at_any_touch_of_the_disk(tmp_path: Path, uninterrupted: Callable
 def test_killed_at_random_moments(tmp_path: Path, uninterrupted: Callable[[TrainConfig], Any]) -> None:
     rng = random.Random(0)
     tours = [
-        (TINY, tmp_path / str(number), [f"after:{rng.uniform(0.02, 0.4):.3f}" for _ in range(6)] + ["end"])
-        for number in range(2)
+        (LONG, tmp_path / str(number), [f"after:{rng.uniform(0, 0.15):.3f}" for _ in range(4)] + ["end"])
+        for number in range(3)
     ]
     codes = in_children(tours)
-    assert all(-signal.SIGKILL in tour for tour in codes)
-    assert [result(out) == uninterrupted(TINY) for _, out, _ in tours] == [True] * 2
+    assert all(tour[:2] == [-signal.SIGKILL] * 2 for tour in codes)
+    assert [result(out) == uninterrupted(LONG) for _, out, _ in tours] == [True] * 3
 
 
 POLITE = """
@@ -533,18 +545,22 @@ def test_stops_at_a_number_that_is_not_finite(
     assert result(out) == uninterrupted(TINY)
 
 
-def test_observation_that_is_not_finite_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("when", "wrong"), [(0, np.nan), (17, np.nan), (40, np.inf)])
+@pytest.mark.parametrize("slots", [4, TINY.selection_episodes], ids=["training", "selection"])
+def test_observation_that_is_not_finite_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: int, wrong: float, slots: int
+) -> None:
     out = go(TINY, tmp_path / "run", 1)
     observe = DiscEnv.observe
 
     def failing(env: DiscEnv) -> Any:
         obs = observe(env)
-        if env.elapsed[0] == 40 and env.num_envs == 4:  # the last one of a training episode
-            obs.entities[2, 0, 1] = np.inf
+        if env.elapsed[0] == when and env.num_envs == slots:
+            obs.entities[2, 0, 1] = wrong
         return obs
 
     monkeypatch.setattr(DiscEnv, "observe", failing)
-    with pytest.raises(NonFinite, match=r"observation .*entities.* not finite"):
+    with pytest.raises(NonFinite, match=r"observations \(entities\) of environments \[2\] are not finite"):
         train_ddpg(TINY, out)
     monkeypatch.undo()
     assert len(rows(go(TINY, out, 2))) == 2
