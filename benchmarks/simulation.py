@@ -14,7 +14,6 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -32,6 +31,7 @@ from efmdp.discs import DiscEnv
 from efmdp.entities import EntityEnv
 from efmdp.env import REACH_PER_STEP, FetchEnv
 from efmdp.rollout import Policy
+from efmdp.runs import versions
 from efmdp.scene import Profile
 from efmdp.scripted import Scripted
 from efmdp.tasks import parse_task
@@ -319,10 +319,7 @@ def main() -> None:
         "rounds": ROUNDS,
         "cpus": os.cpu_count(),
         "machine": platform.machine(),
-        "versions": {
-            "python": platform.python_version(),
-            **{name: version(name) for name in ("efmdp", "mujoco", "gymnasium", "numpy")},
-        },
+        "versions": versions(),
         "peer": peer.info,
         "steps_per_second": {name: {"median": median(values), "rounds": values} for name, values in rates.items()},
         "memory": memory,
