@@ -647,6 +647,9 @@ def _user_factory(name: str) -> Callable[[int], EntityEnv]:
 
 
 def main() -> None:
+    # Torch's threads wait for each other in a loop. When something else needs a core too, a long loop keeps the thread
+    # that it waits for from running. Read when torch is first imported.
+    os.environ.setdefault("GOMP_SPINCOUNT", "10000")
     commands, prog, arguments = COMMANDS, "efmdp", sys.argv[1:]
     if arguments[:1] == ["evaluate"] and arguments[1:] and arguments[1] in STUDIES:
         commands, prog, arguments = STUDIES, "efmdp evaluate", arguments[1:]
