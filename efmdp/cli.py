@@ -37,6 +37,9 @@ if TYPE_CHECKING:
     from efmdp.recipes import TrainConfig
     from efmdp.zero_shot import Plan
 
+# Torch's threads wait for each other in a loop of so many turns before they sleep. When something else needs a core
+# too, a long loop keeps the thread that it waits for from running (benchmarks.busy). Read when torch is imported.
+SPINS = "10000"
 DESCRIPTION = "Policies for sets of objects: the Entity-Factored MDP, the Fetch suite, and what learns on them."
 
 
@@ -127,6 +130,7 @@ def watch_command(
     """
     if episodes < 1:
         raise UserError(f"--episodes is {episodes}: film at least one")
+    _check_seed(seed)
     policy: Policy
     if _is_oracle(Path(what)):
         policy, task, title = _make_oracle(task, oracle, options, 1), str(task), f"oracle-{task}"
@@ -241,8 +245,8 @@ def train_command(
         raise UserError(f"--epochs is {how.epochs}: choose 1 or more")
     if not isinstance(how, TrainResume):
         _check_seed(how.seed)
-        if how.threads < 1:
-            raise UserError(f"--threads is {how.threads}: choose 1 or more")
+        if not 1 <= how.threads <= 256:
+            raise UserError(f"--threads is {how.threads}: choose 1 to 256, as many as there are cores or fewer")
     config, out, train = _training(how)
     with training_bar(config, how.epochs, how.minutes) as show:
         done = train(epochs=how.epochs, device=_device(how.device), report=show, warn=warn, minutes=how.minutes)
@@ -647,9 +651,7 @@ def _user_factory(name: str) -> Callable[[int], EntityEnv]:
 
 
 def main() -> None:
-    # Torch's threads wait for each other in a loop. When something else needs a core too, a long loop keeps the thread
-    # that it waits for from running. Read when torch is first imported.
-    os.environ.setdefault("GOMP_SPINCOUNT", "10000")
+    os.environ.setdefault("GOMP_SPINCOUNT", SPINS)
     commands, prog, arguments = COMMANDS, "efmdp", sys.argv[1:]
     if arguments[:1] == ["evaluate"] and arguments[1:] and arguments[1] in STUDIES:
         commands, prog, arguments = STUDIES, "efmdp evaluate", arguments[1:]

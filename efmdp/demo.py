@@ -209,9 +209,7 @@ def film(policy: LearnedPolicy, path: Path) -> bool:
     except UserError as error:
         say(f"no film: {error}")
         return False
-    unfinished = path.with_name(f"unfinished-{path.name}")
-    _, outcomes = film_episodes(env, policy, 3, 0, unfinished)
-    unfinished.replace(path)
+    _, outcomes = film_episodes(env, policy, 3, 0, path)
     say(f"film: {path}, {sum(int(outcome.success_once[0]) for outcome in outcomes)} of {len(outcomes)} episodes solved")
     return True
 

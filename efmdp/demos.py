@@ -56,7 +56,7 @@ class Demos:
             intact = self.about.pop("checksum") == _checksum(self.about)
         except FileNotFoundError:
             raise UserError(f"there are no demonstrations at {path}: efmdp collect --out {path} makes some") from None
-        except (ValueError, KeyError, AttributeError):
+        except (ValueError, KeyError, TypeError, AttributeError):
             intact = False
         if not intact:
             raise UserError(f"{path / 'about.json'} is damaged: restore it, or collect anew in another folder")

@@ -45,6 +45,8 @@ class NetworkConfig:
             raise UserError(f"unknown network {self.kind!r}: choose {', '.join(get_args(Kind))}")
         if (self.kind == "mlp") != (self.max_entities is not None):
             raise UserError(f"max_entities is {self.max_entities}: an mlp needs it, other networks take any number")
+        if self.max_entities is not None and not 1 <= self.max_entities <= 1000:
+            raise UserError(f"max_entities is {self.max_entities}: choose 1 to 1000")
 
 
 def stack(*sizes: int) -> list[nn.Module]:

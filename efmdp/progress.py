@@ -15,13 +15,17 @@ if TYPE_CHECKING:
 console = Console()
 
 
-def say(text: str, style: str | None = None) -> None:
-    """A line as it is: names may hold brackets, and paths must not be broken."""
-    console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
+def say(text: str) -> None:
+    _print(console, text)
 
 
 def warn(text: str) -> None:
-    say(text, style="bold red")
+    _print(Console(stderr=True), text, "bold red")
+
+
+def _print(where: Console, text: str, style: str | None = None) -> None:
+    """A line as it is: names may hold brackets, and paths must not be broken."""
+    where.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
 
 
 @contextmanager

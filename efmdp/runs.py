@@ -6,7 +6,8 @@
     policy-best.safetensors     the actor that did best on the selection seeds
     policy-last.safetensors     the newest actor
     replay/000012.npz           episodes, in segments that are written once
-    checkpoints/000012/         tensors.safetensors, state.json, metrics.csv, timings.csv, and last manifest.json
+    checkpoints/000012/         tensors.safetensors, state.json, copies of metrics, timings and policies, and last
+                                manifest.json
 
 A checkpoint is written under a temporary name, synced, renamed, read back, and only then is the one before the previous
 removed. Its manifest holds the SHA-256 of its files, of the run's configuration and of the replay segments it needs. A
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 CLOCK = ("collect", "learn", "evaluate", "save")  # what timings.csv tells apart, in seconds since the run began
+COPIED = ("metrics.csv", "timings.csv", "policy-best.safetensors", "policy-last.safetensors")  # into every checkpoint
 KEPT = 2  # checkpoints: the newest, and the one before it in case the newest is damaged
 
 
@@ -72,22 +74,31 @@ class Run:
     @contextmanager
     def held(self) -> Iterator["Run"]:
         """Make the directory if needed and keep other processes out of it."""
+        if (self.path / "config.json").exists() and not (self.path / "checkpoints").exists():
+            raise RunError(self._lost())
         with clear_errors(self.path):
             (self.path / "checkpoints").mkdir(parents=True, exist_ok=True)
             (self.path / "replay").mkdir(exist_ok=True)
         with only_process_in(self.path):
             yield self
 
+    def _lost(self) -> str:
+        return f"the checkpoints of {self.path} are gone: put them back, or start anew in another --out"
+
     # The configuration
 
     def config(self) -> dict[str, Any] | None:
         """What the run was begun with, or None for a new one."""
+        path = self.path / "config.json"
         try:
-            return json.loads((self.path / "config.json").read_text())
+            stored = json.loads(path.read_text())
         except FileNotFoundError:
             return None
         except ValueError as error:
-            raise RunError(f"{self.path / 'config.json'} is not readable ({error}): restore it or start anew") from None
+            raise RunError(f"{path} is not readable ({error}): restore it or start anew") from None
+        if not isinstance(stored, dict) or not isinstance(stored.get("config"), dict):
+            raise RunError(f"{path} is not the configuration of a run: restore it or start anew")
+        return stored
 
     def write_config(self, config: dict[str, Any]) -> None:
         replace_file(self.path, "config.json", (json.dumps(config, indent=2) + "\n").encode())
@@ -129,7 +140,7 @@ class Run:
             "tensors.safetensors": safetensors.torch.save(tensors),
             "state.json": json.dumps(state).encode(),
         }
-        for name in ("metrics.csv", "timings.csv"):
+        for name in COPIED:
             if (self.path / name).exists():
                 files[name] = (self.path / name).read_bytes()
         manifest: dict[str, Any] = {
@@ -153,7 +164,17 @@ class Run:
 
     def _config_digest(self) -> str:
         """Of what the run is; where it takes its demonstrations from may change."""
-        return _sha256(json.dumps((self.config() or {}).get("config")).encode())
+        return _digest((self.config() or {}).get("config"))
+
+    def could_have(self, config: dict[str, Any]) -> bool:
+        """Whether its checkpoints are of a run with this configuration, as far as they can be read."""
+        for path in self._checkpoints():
+            try:
+                if self._verify(path).get("config") != _digest(config):
+                    return False
+            except Damaged:
+                continue
+        return True
 
     def _check_written(self, read: Callable[[], object]) -> None:
         try:
@@ -185,8 +206,8 @@ class Run:
         if damage:
             raise RunError(f"no checkpoint of {self.path} is intact ({'; '.join(damage)}): start anew in another --out")
         if len(read_rows(self.path / "metrics.csv")) > 1:
-            raise RunError(f"the checkpoints of {self.path} are gone: put them back, or start anew in another --out")
-        for name in ("metrics.csv", "timings.csv"):  # of a run that was killed before its first checkpoint
+            raise RunError(self._lost())
+        for name in COPIED:  # of a run that was killed before its first checkpoint
             (self.path / name).unlink(missing_ok=True)
         raise FileNotFoundError(self.path)
 
@@ -212,7 +233,7 @@ class Run:
             if newer.name > checkpoint.name:  # damaged, but there to look at
                 shutil.rmtree(newer.with_suffix(".damaged"), ignore_errors=True)
                 newer.rename(newer.with_suffix(".damaged"))
-        for name in ("metrics.csv", "timings.csv"):
+        for name in COPIED:
             if (checkpoint / name).exists():
                 replace_file(self.path, name, (checkpoint / name).read_bytes())
             else:
@@ -222,12 +243,13 @@ class Run:
         return sorted(p for p in (self.path / "checkpoints").iterdir() if p.name.isdigit())
 
     def _verify(self, checkpoint: Path) -> dict[str, Any]:
+        data = _read(checkpoint / "manifest.json")
         try:
-            manifest = json.loads((checkpoint / "manifest.json").read_text())
+            manifest = json.loads(data)
             digests = manifest["files"]
             if manifest.pop("checksum") != _sha256(json.dumps(manifest).encode()):
                 raise ValueError
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        except (ValueError, KeyError, TypeError, AttributeError):
             raise Damaged(f"{checkpoint / 'manifest.json'} is damaged") from None
         for name, digest in digests.items():
             read_checked(checkpoint / name, digest)
@@ -244,7 +266,7 @@ class Run:
             except (OSError, ValueError, KeyError):
                 continue  # damaged: it cannot be resumed from anyway
         for segment in (self.path / "replay").glob("*.npz"):
-            if int(segment.stem) not in needed:
+            if segment.stem.isdigit() and int(segment.stem) not in needed:
                 segment.unlink()
 
 
@@ -252,7 +274,7 @@ def read_rows(path: Path) -> list[dict[str, str]]:
     """The rows of a metrics.csv or timings.csv; none if it is not there yet, and not one whose writing was cut off."""
     if not path.exists():
         return []
-    whole, newline, _ = path.read_text().rpartition("\n")
+    whole, newline, _ = path.read_text(errors="replace").rpartition("\n")
     return list(csv.DictReader(io.StringIO(whole + newline)))
 
 
@@ -263,12 +285,16 @@ def as_stored(config: "DataclassInstance") -> dict[str, Any]:
 
 def minutes(timing: dict[str, str]) -> float:
     """How long a run had been trained by its own clock at this row of its timings.csv."""
-    return sum(float(timing[part]) for part in CLOCK) / 60
+    try:
+        return sum(float(timing[part]) for part in CLOCK) / 60
+    except (KeyError, TypeError, ValueError):
+        raise RunError(f"a row of timings.csv is damaged ({timing}): the run's newest checkpoint has a copy") from None
 
 
 def read_policy(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """The tensors of a policy file and what it says about itself."""
     try:
+        path.open("rb").close()  # safetensors says of every file that it cannot open that it is not there
         with safetensors.safe_open(path, "pt") as file:
             metadata = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
@@ -277,7 +303,11 @@ def read_policy(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
             raise RunError(f"{path} is damaged: take another copy of it")
         return tensors, about
     except FileNotFoundError:
-        raise RunError(f"there is no policy at {path}: train one with efmdp train ddpg --out {path.parent}") from None
+        begun = (path.parent / "config.json").exists()
+        hint = (
+            f"finish its first epoch with efmdp train resume {path.parent}" if begun else "name a run or a policy file"
+        )
+        raise RunError(f"there is no policy at {path}: {hint}") from None
     except (SafetensorError, KeyError, json.JSONDecodeError) as error:
         raise RunError(f"{path} is not a policy of efmdp ({error})") from None
 
@@ -325,13 +355,20 @@ def replace_file(folder: Path, name: str, data: bytes) -> str:
 
 
 def read_checked(path: Path, digest: str) -> bytes:
-    try:
-        data = path.read_bytes()
-    except OSError:
-        raise Damaged(f"{path} is missing") from None
+    data = _read(path)
     if _sha256(data) != digest:
         raise Damaged(f"{path} is damaged")
     return data
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except PermissionError:  # it may be intact
+        raise RunError(f"{path} may not be read: check its permissions") from None
+    except OSError as error:
+        missing = isinstance(error, FileNotFoundError)
+        raise Damaged(f"{path} is missing" if missing else f"{path} is damaged ({error.strerror})") from None
 
 
 def to_npz(arrays: dict[str, Array]) -> bytes:
@@ -391,6 +428,10 @@ def _sync_directory(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def _digest(config: dict[str, Any] | None) -> str:
+    return _sha256(json.dumps(config).encode())
 
 
 def _sha256(data: bytes) -> str:

@@ -366,7 +366,11 @@ def _claim(run: Run, config: TrainConfig | BCConfig, about: dict[str, str]) -> N
     `about` is no part of what a run is: demonstrations may be moved.
     """
     wanted = as_stored(config)
-    stored = run.config() or {**about, "config": wanted, "versions": versions()}
+    stored = run.config()
+    if stored is None:
+        if not run.could_have(wanted):
+            raise RunError(f"{run.path} holds a different run, without its config.json: choose another --out")
+        stored = {**about, "config": wanted, "versions": versions()}
     existing = stored["config"]
     differences = [name for name in wanted if wanted[name] != existing.get(name)]
     if differences:

@@ -13,7 +13,9 @@ AFTER_SUCCESS = FRAMES_PER_SECOND // 2  # frames that an episode goes on after i
 
 
 class Film:
-    """An mp4 that grows frame by frame; ffmpeg comes with the wheel. Sizes are even."""
+    """An mp4 that grows frame by frame and replaces an older one when it is complete. Sizes are even.
+
+    ffmpeg comes with the wheel."""
 
     def __init__(self, path: Path, width: int, height: int) -> None:
         if path.suffix != ".mp4" or path.is_dir():
@@ -24,21 +26,36 @@ class Film:
             import imageio_ffmpeg  # an extra: all but films works without it
         except ImportError:
             raise UserError("films need imageio-ffmpeg: pip install 'efmdp[video]'") from None
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.open("wb").close()  # say now, not after all episodes, if it cannot be written
-        self.frames = 0
+        self.path, self.frames = path, 0
+        self._part = path.with_name(f".{path.stem}.part.mp4")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._part.open("wb").close()
+        except OSError as error:  # now, not after all episodes
+            raise UserError(f"cannot film to {path}: {error.strerror}; choose another --out") from None
         self._writer = imageio_ffmpeg.write_frames(
-            str(path), (width, height), fps=FRAMES_PER_SECOND, macro_block_size=2
+            str(self._part), (width, height), fps=FRAMES_PER_SECOND, macro_block_size=2, ffmpeg_log_level="quiet"
         )
-        self._writer.send(None)
 
     def add(self, frame: Array) -> None:
         """A frame (height, width, 3) uint8."""
-        self._writer.send(np.ascontiguousarray(frame))
+        try:
+            if not self.frames:
+                self._writer.send(None)  # starts ffmpeg
+            self._writer.send(np.ascontiguousarray(frame))
+        except OSError:
+            raise UserError(f"cannot film to {self.path}: ffmpeg gave up; is the disk full?") from None
         self.frames += 1
 
-    def close(self) -> None:
+    def __enter__(self) -> "Film":
+        return self
+
+    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
         self._writer.close()
+        if error is None:
+            self._part.rename(self.path)
+        else:
+            self._part.unlink(missing_ok=True)
 
 
 def film_episodes(
@@ -46,18 +63,17 @@ def film_episodes(
 ) -> tuple[int, list[Outcome]]:
     """Film episodes one after another in an environment of one slot; the number of frames and how each episode went."""
     picture = Picture(env, width, height)
-    film = Film(path, width, height)
     outcomes = []
-    for episode in range(episodes):
-        since_success = 0
+    with Film(path, width, height) as film:
+        for episode in range(episodes):
+            since_success = 0
 
-        def watch(step: Step) -> None:
-            nonlocal since_success
-            since_success += bool(since_success or step.success[0])
-            if since_success <= AFTER_SUCCESS:
-                film.add(picture.frame())
+            def watch(step: Step) -> None:
+                nonlocal since_success
+                since_success += bool(since_success or step.success[0])
+                if since_success <= AFTER_SUCCESS:
+                    film.add(picture.frame())
 
-        outcomes.append(run_episodes(env, policy, seed=seed + episode, watch=watch))
-    film.close()
+            outcomes.append(run_episodes(env, policy, seed=seed + episode, watch=watch))
     picture.close()
     return film.frames, outcomes

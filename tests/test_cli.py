@@ -88,6 +88,9 @@ def test_check_exits_non_zero_on_a_violation(user_folder: Path) -> None:
         (("train", "ddpg", "--task", "Stack", "--collisions", "False"), "Stack stacks: it needs the gripper"),
         (("train", "ddpg", "--task", "1-Push", "--decay", "slow"), "--decay belongs to --recipe paper"),
         (("train", "ddpg", "--task", "1-Push", "--recipe", "paper", "--no-curriculum"), "belongs to --recipe fast"),
+        (("train", "ddpg", "--task", "1-Push", "--threads", "99999999999"), "choose 1 to 256"),
+        (("train", "ddpg", "--task", "1-Push", "--network", "mlp", "--max-entities", "2000"), "choose 1 to 1000"),
+        (("watch", "1-Push", "--seed", "-1"), "seed"),
         (("train", "ddpg", "--task", "1-Push", "--max-entities", "6"), "max_entities is 6: an mlp needs it, other"),
         (("train", "ddpg", "--task", "3-Push", "--network", "mlp", "--max-entities", "2"), "the task has 3 entities"),
         (("evaluate", "absent", "--seed", "-1"), "--seed is -1: choose 0 or more"),
@@ -199,6 +202,18 @@ def test_film_of_a_trained_policy_on_another_task(tmp_path: Path) -> None:
     assert "1 of 1 episodes of 2-Switch solved" in done.stdout
     frames, _ = imageio_ffmpeg.count_frames_and_secs(str(out))
     assert 0 < frames <= 41
+
+
+def test_a_film_that_fails_costs_no_older_one(tmp_path: Path) -> None:
+    film = tmp_path / "film.mp4"
+    film.write_bytes(b"an older one")
+    mlp = TRAINED.with_name("3-Switch-mlp-6-fast-0.safetensors")
+    for wrong in (("--seed", "-1"), ("--task", "8-Switch", "--layout", "wide")):
+        done = efmdp("watch", str(mlp), *wrong, "--out", str(film))
+        assert done.returncode == 2
+        assert len(done.stderr.strip().splitlines()) == 1, done.stderr
+    assert film.read_bytes() == b"an older one"
+    assert list(tmp_path.iterdir()) == [film]
 
 
 def test_resume_of_another_version(tmp_path: Path, write_run: Callable[..., Path]) -> None:

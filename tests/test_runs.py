@@ -38,6 +38,7 @@ def run(tmp_path: Path) -> Run:
     """Three checkpoints written: of 1 (removed again), 2 and 3."""
     run = Run(tmp_path / "run")
     with run.held():
+        run.write_config({"config": {"task": "1-Disc"}})
         for number in (1, 2, 3):
             save(run, number)
     return run
@@ -129,10 +130,22 @@ def test_metrics_without_a_checkpoint_are_forgotten(tmp_path: Path) -> None:
 
 def test_a_run_that_lost_its_checkpoints_is_not_begun_anew(run: Run) -> None:
     before = (run.path / "metrics.csv").read_bytes()
-    shutil.rmtree(run.path / "checkpoints")
+    for checkpoint in (run.path / "checkpoints").iterdir():
+        shutil.rmtree(checkpoint)
     with run.held(), pytest.raises(RunError, match=r"the checkpoints of .* are gone"):
         run.newest_checkpoint()
     assert (run.path / "metrics.csv").read_bytes() == before
+
+
+def test_a_run_whose_checkpoints_were_removed_in_its_first_epoch(tmp_path: Path) -> None:
+    run = Run(tmp_path / "run")
+    with run.held():
+        run.write_config({"config": {}})
+    with run.held():  # killed before its first checkpoint, it may begin again
+        pass
+    (run.path / "checkpoints").rmdir()
+    with pytest.raises(RunError, match=r"the checkpoints of .* are gone"), run.held():
+        pass
 
 
 def test_a_row_whose_writing_was_cut_off_is_none(run: Run) -> None:
@@ -435,7 +448,6 @@ def act(run: Run, what: str) -> None:
 def test_disk_that_refuses(
     run: Run, monkeypatch: pytest.MonkeyPatch, what: str, number: int, written: float, hint: str
 ) -> None:
-    run.write_config({"version": 1})
     run.write_policy("last", tensors_of(1), {"task": "1-Disc"})
     before = contents(run.path)
 
@@ -503,6 +515,18 @@ def read_only() -> Iterator[Run]:
         yield run
         for folder in folders:
             folder.chmod(0o755)
+
+
+@pytest.mark.parametrize("name", ["checkpoints/000001/tensors.safetensors", "checkpoints/000001/manifest.json"])
+def test_what_may_not_be_read_is_not_taken_for_damage(read_only: Run, powerless: None, name: str) -> None:
+    path = read_only.path / name
+    was = os.geteuid()
+    os.seteuid(os.getuid())  # whoever owns it
+    path.chmod(0)
+    os.seteuid(was)
+    with pytest.raises(RunError, match="may not be read: check its permissions"):
+        read_only.newest_checkpoint()
+    assert path.exists()
 
 
 def test_read_only_folder(read_only: Run, powerless: None) -> None:
@@ -592,6 +616,17 @@ def test_policy_round_trip(run: Run) -> None:
     tensors, about = read_policy(run.path / "policy-last.safetensors")
     assert about == {"task": "1-Disc", "numbers": [1, 2.5, None]}
     assert all(torch.equal(tensors[name], tensor) for name, tensor in tensors_of(5).items())
+
+
+def test_lost_policies_come_back_with_the_checkpoint(run: Run) -> None:
+    for which in ("best", "last"):
+        run.write_policy(which, tensors_of(4), {"which": which})
+    save(run, 4)
+    kept = contents(run.path)
+    (run.path / "policy-best.safetensors").unlink()
+    (run.path / "policy-last.safetensors").write_bytes(b"half")
+    run.newest_checkpoint()
+    assert contents(run.path) == kept
 
 
 @pytest.mark.parametrize("where", [0.02, 0.3, 0.6, 0.999])

@@ -289,6 +289,17 @@ def test_number_of_epochs_and_place_are_no_part_of_it(tmp_path: Path) -> None:
     assert result(go(TINY, moved)) == result(go(TINY, tmp_path / "whole"))
 
 
+def test_a_lost_config_is_not_replaced_by_a_wrong_one(
+    tmp_path: Path, uninterrupted: Callable[[TrainConfig], Any]
+) -> None:
+    out = go(TINY, tmp_path / "run", 2)
+    (out / "config.json").unlink()
+    with pytest.raises(RunError, match=r"a different run, without its config\.json"):
+        train_ddpg(replace(TINY, seed=7), out)
+    assert not (out / "config.json").exists()
+    assert result(go(TINY, out)) == uninterrupted(TINY)
+
+
 # Being stopped
 
 # Trains in children of a process that has imported everything, which saves seconds for each of them. A plan says how a
