@@ -293,6 +293,7 @@ def minutes(timing: dict[str, str]) -> float:
 
 def read_policy(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """The tensors of a policy file and what it says about itself."""
+    in_run = (path.parent / "config.json").exists()
     try:
         path.open("rb").close()  # safetensors says of every file that it cannot open that it is not there
         with safetensors.safe_open(path, "pt") as file:
@@ -300,13 +301,13 @@ def read_policy(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         about = json.loads(metadata["about"])
         if metadata["sha256"] != _sha256_of_policy(tensors, metadata["about"]):
-            raise RunError(f"{path} is damaged: take another copy of it")
+            mended = (
+                f"efmdp train resume {path.parent} puts a copy in its place" if in_run else "take another copy of it"
+            )
+            raise RunError(f"{path} is damaged: {mended}")
         return tensors, about
     except FileNotFoundError:
-        begun = (path.parent / "config.json").exists()
-        hint = (
-            f"finish its first epoch with efmdp train resume {path.parent}" if begun else "name a run or a policy file"
-        )
+        hint = f"efmdp train resume {path.parent} makes one" if in_run else "name a run or a policy file"
         raise RunError(f"there is no policy at {path}: {hint}") from None
     except (SafetensorError, KeyError, json.JSONDecodeError) as error:
         raise RunError(f"{path} is not a policy of efmdp ({error})") from None
