@@ -38,10 +38,22 @@ from benchmarks import last_and_best
 from efmdp.demos import Demos
 from efmdp.entities import UserError
 from efmdp.evaluate import load_policy, policy_file
-from efmdp.runs import Run
+from efmdp.runs import Run, read_policy
 from efmdp.scripted import SCRIPTED
 from efmdp.tables import Row, grouped, read_table, write_table
-from efmdp.zero_shot import CAPTION, FIELDS, ORACLE, cell, extrapolation, identify, over_seeds, summarise
+from efmdp.tasks import parse_task
+from efmdp.zero_shot import (
+    CAPTION,
+    FIELDS,
+    ORACLE,
+    STUDY,
+    cell,
+    extrapolation,
+    identify,
+    over_seeds,
+    summarise,
+    write_summary,
+)
 
 EFMDP = [sys.executable, "-m", "efmdp.cli"]
 DEMOS = Path("demos")
@@ -75,20 +87,31 @@ class Clone(NamedTuple):
         return RUNS / f"{self.task}-{self.network}-{self.demos}{whose(self.expert)}-{self.seed}"
 
     @property
+    def log(self) -> Path:
+        return self.folder.with_name(f"{self.folder.name}.log")
+
+    @property
     def shown(self) -> Path:
         """The folder of its demonstrations."""
         return DEMOS / f"{self.task.lower()}{whose(self.expert)}"
 
     @property
     def is_trained(self) -> bool:
-        """The checkpoint of the last epoch is there: it is written after everything else."""
-        stored = Run(self.folder).config()
-        if stored is None:
+        """The checkpoint of the last epoch is there: it is written after everything else.
+
+        Whatever else is missing or damaged, `efmdp train bc` mends or names it."""
+        try:
+            stored = Run(self.folder).config()
+            if stored is None:
+                return False
+            config = stored["config"]
+            last = config["epochs"] * config["rounds_per_epoch"]
+            done = (self.folder / "checkpoints" / f"{last:06d}").is_dir()
+            for which in ("last", "best"):
+                read_policy(policy_file(self.folder, which))
+            return done and config["demos"] == Demos(self.shown).digest(self.demos)
+        except UserError:
             return False
-        config = stored["config"]
-        last = config["epochs"] * config["rounds_per_epoch"]
-        done = (self.folder / "checkpoints" / f"{last:06d}").is_dir()
-        return done and config["demos"] == Demos(self.shown).digest(self.demos)
 
     def rows(self, episodes: int) -> list[Row]:
         """What was played so far: the last policy on its own task, the best one on that and the others."""
@@ -122,7 +145,7 @@ class Job:
     """A clone's commands as processes; what they say goes to a file beside the run's folder."""
 
     def __init__(self, clone: Clone, episodes: int) -> None:
-        self.clone, self.log = clone, clone.folder.with_suffix(".log")
+        self.clone, self.log = clone, clone.log
         self.commands = clone.commands(episodes)
         self.process: subprocess.Popen[bytes] | None = None
 
@@ -150,7 +173,7 @@ class Job:
 
 def whose(expert: str) -> str:
     """What the names of its demonstrations and clones say about an expert."""
-    return "" if expert == SCRIPTED else f"-of-{Path(expert).name}"
+    return "" if expert == SCRIPTED else f"-of-{Path(expert).name.removesuffix('.safetensors')}"
 
 
 def demonstrate(clones: Sequence[Clone]) -> None:
@@ -213,8 +236,7 @@ def gather(clones: Sequence[Clone], episodes: int, path: Path) -> list[Row]:
     if rows:
         write_table(path, rows)
         best = [row for row in rows if row["which"] != "last"]
-        tested = grouped(best, "trained_on").values()
-        write_table(path.with_stem(f"{path.stem}-summary"), [line for here in tested for line in summarise(here)])
+        write_summary(path, [line for here in grouped(best, *STUDY).values() for line in summarise(here)])
     return rows
 
 
@@ -339,7 +361,14 @@ def main() -> None:
             raise UserError(f"{table_path} has {', '.join(others)} episodes a test, not {args.episodes}: another --out")
         for task in args.tasks:
             extrapolation(task, {}, wide=False)
-        experts = {load_policy(run, "best").task: str(run) for run in args.experts}
+        experts: dict[str, str] = {}
+        for run in args.experts:
+            policy = load_policy(run, "best")
+            task, usual = policy.task, parse_task(policy.task)
+            if policy.physics != {"collisions": usual.collisions, "gripper": usual.gripper}:
+                raise UserError(f"--experts: {run} was trained with collisions or gripper, which {task} has not here")
+            if (other := experts.setdefault(task, str(run))) != str(run):
+                raise UserError(f"--experts: {other} and {run} were both trained on {task}: one at a time")
         if unused := experts.keys() - set(args.tasks):
             raise UserError(f"--experts: {experts[min(unused)]} was trained on {min(unused)}: add it to --tasks")
     except UserError as error:

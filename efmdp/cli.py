@@ -26,8 +26,8 @@ from efmdp.progress import console, say, training_bar, warn
 from efmdp.render import Picture, has_screen
 from efmdp.rollout import Policy, run_episodes
 from efmdp.scene import Profile
-from efmdp.scripted import SCRIPTED, Scripted
-from efmdp.tasks import GRAMMAR, PAPER_TASKS, Layout, RewardKind, file_name, gym_id, parse_task
+from efmdp.scripted import SCRIPTED, Scripted, code_sha256
+from efmdp.tasks import GRAMMAR, PAPER_TASKS, Layout, RewardKind, file_name, gym_id, parse_task, stitched
 from efmdp.video import film_episodes
 
 if TYPE_CHECKING:
@@ -186,7 +186,7 @@ class TrainDDPG:
     collisions: bool | None = None
     """whether entities collide with each other (default: where the task stacks)"""
     max_entities: int | None = None
-    """mlp: room for so many entities, for tests with more than it is trained on"""
+    """mlp: room for so many entities (default: the task's; of a mixture, those of the task that it is tested on)"""
     threads: int = 2
     """of torch and of the simulation; with 1, two runs share two cores well"""
     device: Literal["auto", "cpu", "cuda"] = "auto"
@@ -210,7 +210,7 @@ class TrainBC:
     minutes: float | None = None
     """stop at the end of the epoch after so many minutes (default: no limit)"""
     max_entities: int | None = None
-    """mlp: room for so many entities, for tests with more than it is trained on"""
+    """mlp: room for so many entities (default: the task's; of a mixture, those of the task that it is tested on)"""
     threads: int = 2
     """of torch and of the simulation; with 1, two runs share two cores well"""
     device: Literal["auto", "cpu", "cuda"] = "auto"
@@ -275,7 +275,7 @@ def _ddpg(how: TrainDDPG) -> Training:
     from efmdp.recipes import fast, make_network, paper  # torch takes seconds to import
     from efmdp.train import train_ddpg
 
-    network = make_network(how.network, parse_task(how.task).entities, how.max_entities)
+    network = make_network(how.network, _room(how.task, parse_task(how.task).entities), how.max_entities)
     if how.recipe == "paper":
         if not how.curriculum:
             raise UserError("--no-curriculum belongs to --recipe fast: the paper's has no curriculum")
@@ -297,9 +297,10 @@ def _bc(how: TrainBC) -> Training:
 
     demos = Demos(how.demos)
     if how.demos_used is None and len(demos) < demos.about["episodes"]:
-        unfinished = f"{how.demos} holds {len(demos)} of the {demos.about['episodes']} episodes that were wanted"
-        raise UserError(f"{unfinished}: --demos-used {len(demos)}, or finish: {demos.command(demos.about['episodes'])}")
-    network = make_network(how.network, demos.about["entities"], how.max_entities)
+        raise UserError(
+            f"{demos.unfinished}: use them with --demos-used {len(demos)}, or finish with {demos.command()}"
+        )
+    network = make_network(how.network, _room(demos.about["task"], demos.about["entities"]), how.max_entities)
     config = replace(cloning(demos, network, how.demos_used, how.seed), threads=how.threads)
     out = how.out or _run_folder(config.task, how.network, config.recipe, how.seed)
     return config, out, partial(train_bc, config, demos, out)
@@ -331,6 +332,12 @@ def _resumed(how: TrainResume) -> Training:
         again = f"efmdp train bc --demos THEM --out {out}"
         raise UserError(f"the demonstrations of {out} are no longer at {demos}: {again}, with its options, goes on")
     return config, out, partial(train_bc, config, Demos(demos), out)
+
+
+def _room(task: str, entities: int) -> int:
+    """For how many entities an MLP is made: those of its task, or of the one that a mixture's policies then play."""
+    test = stitched(task)
+    return entities if test is None else max(entities, parse_task(test).entities)
 
 
 def _run_folder(task: str, network: str, recipe: str, seed: int) -> Path:
@@ -463,8 +470,7 @@ def _compare(runs: Sequence[Path], oracle: Sequence[str], plan: "Plan", episodes
     import torch
 
     from efmdp.oracle import parse_sources
-    from efmdp.tables import write_table
-    from efmdp.zero_shot import compare, findings, show, summarise
+    from efmdp.zero_shot import compare, findings, show, summarise, write_summary
 
     torch.set_num_threads(1)  # threads of torch and of the simulation get in each other's way
     rows = compare(runs, parse_sources(oracle), plan, episodes, out)
@@ -473,9 +479,7 @@ def _compare(runs: Sequence[Path], oracle: Sequence[str], plan: "Plan", episodes
     for line in findings(rows, statistics):
         say(line)
     if out is not None:
-        summary = out.with_stem(f"{out.stem}-summary")
-        write_table(summary, statistics)
-        say(f"all numbers: {out}, and the statistics above: {summary}")
+        say(f"all numbers: {out}, and the statistics above: {write_summary(out, statistics)}")
     return 0
 
 
@@ -494,10 +498,10 @@ def timing_command(runs: Runs, out: Path | None = None) -> int:
 
     rows = time_policies(runs, out)
     sizes = sorted({int(row["entities"]) for row in rows})
-    table = Table("network", "recipe", "seed", "trained on", "hours", *map(str, sizes))
-    table.caption = "hours of training, with so many threads; milliseconds for a step with 1, 2, ... entities"
+    table = Table("network", "recipe", "seed", "trained on", "epochs", "hours", *map(str, sizes))
+    table.caption = "hours of training so far, with so many threads; milliseconds for a step with 1, 2, ... entities"
     for mine in grouped(rows, "sha256").values():
-        about = [mine[0][name] for name in ("network", "recipe", "seed", "trained_on")]
+        about = [mine[0][name] for name in ("network", "recipe", "seed", "trained_on", "epochs")]
         hours = f"{mine[0]['hours']} ({mine[0]['threads']})" if mine[0]["hours"] else ""
         milliseconds = {int(row["entities"]): row["milliseconds"] for row in mine}
         table.add_row(*about, hours, *(milliseconds.get(size, "") for size in sizes))
@@ -558,7 +562,8 @@ def _demonstrator(source: str, task: str | None, options: PhysicsOptions) -> tup
         if task is None:
             raise UserError("--from scripted does any task: say which with --task, such as --task 3-Push")
         env = options.make(task, CHUNK)
-        return env, env.demonstrator() if isinstance(env, DiscEnv) else Scripted(CHUNK), Source(SCRIPTED), task
+        controller = env.demonstrator() if isinstance(env, DiscEnv) else Scripted(CHUNK)
+        return env, controller, Source(SCRIPTED, code_sha256(type(controller))), task
     if not Path(source).exists():
         raise UserError(f"there is no run or policy file at {source}: name one with --from, or --from scripted")
     path = policy_file(Path(source), "best")
@@ -580,7 +585,10 @@ def export_minari_command(demos: tyro.conf.Positional[Path], name: str) -> int:
     from efmdp.demos import Demos  # torch takes seconds to import
     from efmdp.minari_export import export_minari
 
-    dataset = export_minari(Demos(demos), name)
+    collected = Demos(demos)
+    if len(collected) < collected.about["episodes"]:
+        raise UserError(f"{collected.unfinished}: finish with {collected.command()}")
+    dataset = export_minari(collected, name)
     say(f"{dataset.total_episodes} episodes, {dataset.total_steps} steps: minari.load_dataset({name!r})")
     return 0
 

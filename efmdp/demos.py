@@ -26,6 +26,7 @@ from efmdp.evaluate import DEMONSTRATIONS, stream_seed
 from efmdp.replay import Episodes
 from efmdp.rollout import Policy, run_episodes
 from efmdp.runs import Damaged, clear_errors, from_npz, only_process_in, read_checked, replace_file, to_npz, versions
+from efmdp.scripted import SCRIPTED
 
 FORMAT = 1
 CHUNK = 100  # episodes, played side by side: more are no faster, and this is what a kill can cost
@@ -43,7 +44,7 @@ class Source(NamedTuple):
     """Whose episodes they are."""
 
     policy: str  # the policy file, or `scripted`
-    sha256: str | None = None  # of that file
+    sha256: str | None = None  # of that file, or of the controller's code
 
 
 class Demos:
@@ -68,7 +69,10 @@ class Demos:
     def demonstrator(self) -> str:
         """`scripted`, or the name of the run or policy file."""
         policy = Path(self.about["policy"])
-        return policy.parent.name if policy.name == "policy-best.safetensors" else policy.stem
+        return {
+            "policy-best.safetensors": policy.parent.name,
+            "policy-last.safetensors": f"{policy.parent.name}-last",
+        }.get(policy.name, policy.stem)
 
     def __len__(self) -> int:
         return self.about["chunk"] * len(self.digests)
@@ -106,9 +110,15 @@ class Demos:
         """The bytes of a chunk; `Damaged` where they are not those that were written."""
         return read_checked(self.path / name, self.digests[name])
 
-    def command(self, episodes: int) -> str:
-        """What to type to have so many."""
+    @property
+    def unfinished(self) -> str:
+        """What to say of a collection that was stopped."""
+        return f"{self.path} holds {len(self)} of the {self.about['episodes']} episodes that were wanted"
+
+    def command(self, episodes: int | None = None) -> str:
+        """What to type to have so many, or all that were wanted."""
         about = self.about
+        episodes = episodes or about["episodes"]
         words = ["efmdp", "collect", "--task", about["task"], "--from", about["policy"], "--episodes", str(episodes)]
         words += ["--seed", str(about["seed"]), "--out", str(self.path)]
         for name, value in about["options"].items():
@@ -125,7 +135,8 @@ class Demos:
         except ValueError:
             digests = None
         if not isinstance(digests, dict) or list(digests) != [_chunk_name(i) for i in range(len(digests))]:
-            raise UserError(f"{path} is damaged: remove it, and collect again")
+            again = self.command(self.about["episodes"])
+            raise UserError(f"{path} is damaged: remove it, and collect again with {again}")
         return digests
 
 
@@ -228,14 +239,17 @@ def _describe(env: EntityEnv, source: Source, task: str, seed: int) -> dict[str,
 
 def _claim(out: Path, about: dict[str, Any], episodes: int) -> Demos:
     """Write the about.json of a new collection or a growing one, or refuse another one on an old folder."""
+    holds_some = any((out / "chunks").glob("*.npz"))
     if (out / "about.json").exists():
         existing = Demos(out).about
         was, now = _identity(existing), _identity(about)
         differences = [f"{name} was {was.get(name)}, now {now[name]}" for name in now if was.get(name) != now[name]]
-        if differences and (out / "manifest.json").exists():  # there are some
+        if differences and holds_some:
             raise UserError(f"{out} holds other demonstrations ({'; '.join(differences)}): choose another --out")
         if not differences:
             about, episodes = existing, max(episodes, existing["episodes"])
+    elif holds_some:
+        raise UserError(f"{out} holds demonstrations without their about.json: restore it, or choose another --out")
     about = {**about, "episodes": episodes}
     replace_file(out, "about.json", _to_json({**about, "checksum": _checksum(about)}))
     return Demos(out)
@@ -244,7 +258,8 @@ def _claim(out: Path, about: dict[str, Any], episodes: int) -> Demos:
 def _identity(about: dict[str, Any]) -> dict[str, Any]:
     """What episodes of one folder have in common. A policy is known by its contents: its file may be moved."""
     digest = about["policy_sha256"]
-    policy = f"the one of SHA-256 {digest[:16]}" if digest else about["policy"]
+    who = SCRIPTED if about["policy"] == SCRIPTED else "the one"
+    policy = f"{who} of SHA-256 {digest[:16]}" if digest else who
     return {"task": about["task"], "policy": policy, "seed": about["seed"], "chunk": about["chunk"], **about["options"]}
 
 

@@ -151,7 +151,7 @@ def _sub_policy(subtask: str, source: str, num_envs: int) -> Policy:
     if source == SCRIPTED:
         return Scripted(num_envs)
     policy = load_policy(Path(source), "best")
-    if subtask not in subtasks(parse_task(policy.task)):
+    if policy.dims != FETCH_DIMS or subtask not in subtasks(parse_task(policy.task)):
         raise UserError(f"{subtask}={source} was trained on {policy.task}, not to {subtask}: name another run")
     return policy if policy.usable_actions[FINGER_ACTION] else ClosedFingers(policy)
 

@@ -4,6 +4,10 @@ Every step they look again: the move follows from where hand, entity and goal ar
 is simply tried again. All they remember is which entity each hand is working on.
 """
 
+import hashlib
+import inspect
+from pathlib import Path
+
 import numpy as np
 
 from efmdp.entities import OBJECTIVES, Array, EntityObs
@@ -20,6 +24,11 @@ BESIDE_LEVER = 0.045
 TOUCHING = 0.05  # from a cube's centre to the grip
 TABLE_CENTER, TABLE_HALF = np.array([1.3, 0.75]), np.array([0.2, 0.3])  # where a cube's centre is safe
 DONE = 0.5 * OBJECTIVES["sparse"].threshold  # work on until well inside the threshold
+
+
+def code_sha256(controller: type) -> str:
+    """Of the module that defines a controller: what another version of it did is not mixed with what this one does."""
+    return hashlib.sha256(Path(inspect.getfile(controller)).read_bytes()).hexdigest()
 
 
 class Scripted:
@@ -127,8 +136,8 @@ def _back_off_before_rising(grip: Array, wanted: Array, entities: Array) -> Arra
     return np.where(stuck[:, None], grip + 0.03 * away, wanted)
 
 
-def _above(point: Array, height: float = TRAVEL_HEIGHT) -> Array:
-    return np.concatenate([point[:, :2], np.full((len(point), 1), height)], 1)
+def _above(point: Array) -> Array:
+    return np.concatenate([point[:, :2], np.full((len(point), 1), TRAVEL_HEIGHT)], 1)
 
 
 def _approach(grip: Array, spot: Array, height: float) -> Array:

@@ -253,3 +253,13 @@ FAMILIES = (
 )
 # A policy trained on the tasks of the mixture is tested on the one that needs the skills of both.
 STITCHED = dict(zip(MIXTURES, 2 * ("2-Switch+2-Push", "Push+Stack"), strict=True))
+
+
+def stitched(mixture: str) -> str | None:
+    """The task that needs all skills of a mixture, in whichever order its tasks are named.
+
+    >>> stitched("2-Push|2-Switch")
+    '2-Switch+2-Push'
+    """
+    joined = {frozenset(re.split("([|&])", name)): test for name, test in STITCHED.items()}
+    return joined.get(frozenset(re.split("([|&])", mixture)))

@@ -17,7 +17,7 @@ from efmdp.tables import Row, only_writer, read_table, write_table
 from efmdp.tasks import FAMILIES
 from efmdp.zero_shot import WHO, identify
 
-FIELDS = (*WHO, "trained_on", "hours", "threads", "task", "entities", "milliseconds")
+FIELDS = (*WHO, "trained_on", "epochs", "hours", "threads", "task", "entities", "milliseconds")
 PASSES = 500
 SIZES = 3  # so many members of the family of a policy's task, the smallest
 
@@ -59,6 +59,7 @@ def _rows(path: Path) -> Iterator[Row]:
     timings = read_rows(folder / "timings.csv") if config else []
     about = identify(path) | {
         "trained_on": policy.task,
+        "epochs": timings[-1]["epoch"] if timings else "",
         "hours": f"{minutes(timings[-1]) / 60:.3f}" if timings else "",
         "threads": str(config.get("threads", "")),
     }

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -305,6 +305,7 @@ def cloning(demos: Demos, network: NetworkConfig, demos_used: int | None, seed: 
     """The paper's settings, for the first `demos_used` of these demonstrations, or all of them."""
     used = len(demos) if demos_used is None else demos_used
     whose = "" if demos.demonstrator == SCRIPTED else f"-of-{demos.demonstrator}"
+    where = "".join(f"-{word}" for word in _unusual(demos.about))
     if used < 1:
         raise UserError(f"{used} of the {len(demos)} demonstrations in {demos.path} are to be used: choose 1 or more")
     return BCConfig(
@@ -313,10 +314,19 @@ def cloning(demos: Demos, network: NetworkConfig, demos_used: int | None, seed: 
         options=demos.about["options"],
         demos=demos.digest(used),
         demos_used=used,
-        recipe=f"bc-{used}{whose}",
+        recipe=f"bc-{used}{whose}{where}",
         learning_rate=learning_rate(network),
         seed=seed,
     )
+
+
+def _unusual(about: dict[str, Any]) -> Iterator[str]:
+    """What tells demonstrations of one task and demonstrator apart, but for their physics, which tables show."""
+    if about["seed"]:
+        yield f"seed-{about['seed']}"
+    for name, usual in (("layout", "paper"), ("profile", "fast")):
+        if about["options"].get(name, usual) != usual:
+            yield about["options"][name]
 
 
 def successful_episodes(demos: Demos, count: int) -> Episodes:

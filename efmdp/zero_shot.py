@@ -2,8 +2,7 @@
 (stitching), beside the oracle on the same test episodes."""
 
 import hashlib
-import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -19,10 +18,10 @@ from efmdp.oracle import SUBTASKS, make_oracle, subtasks
 from efmdp.progress import console
 from efmdp.rollout import Policy
 from efmdp.runs import Run, read_policy
-from efmdp.scripted import SCRIPTED
+from efmdp.scripted import SCRIPTED, Scripted, code_sha256
 from efmdp.stats import Rate, interquartile_mean, mean_over_seeds, probability_of_improvement, success_rate
 from efmdp.tables import Row, grouped, only_writer, read_table, write_table
-from efmdp.tasks import FAMILIES, STITCHED, Layout, Task, parse_task
+from efmdp.tasks import FAMILIES, STITCHED, Layout, Task, parse_task, stitched
 
 WHO = ("network", "recipe", "seed", "policy", "sha256")
 WHERE = ("trained_on", "task", "layout", "entities", "role", "collisions", "gripper", "episodes")
@@ -32,7 +31,8 @@ FIELDS = (*WHO, *WHERE, *HOW_WELL)
 IDENTITY = ("sha256", "trained_on", "task", "layout", "collisions", "gripper", "episodes")
 
 # The table of statistics: the mean over seeds on a task, and over test tasks the other two
-SUMMARY = ("trained_on", "statistic", "network", "recipe", "against", "task", "layout", "seeds", "value", "low", "high")
+STUDY = ("trained_on", "collisions", "gripper", "episodes")  # what all rows of one comparison have in common
+SUMMARY = (*STUDY, "statistic", "network", "recipe", "against", "task", "layout", "seeds", "value", "low", "high")
 MEAN, MIDDLE, BETTER = "mean", "interquartile mean", "probability of improvement"
 
 ORACLE = "oracle"
@@ -79,8 +79,7 @@ def stitching(trained_on: str, physics: Mapping[str, Any]) -> list[Trial]:
 
     Where they all stand on one table, what was trained is the mixture itself.
     """
-    joined = {frozenset(re.split("([|&])", mixture)): test for mixture, test in STITCHED.items()}
-    test = joined.get(frozenset(re.split("([|&])", trained_on)))  # whatever the order of the tasks
+    test = stitched(trained_on)
     if test is None:
         raise UserError(f"{trained_on} has no skills to stitch: name runs trained on {' or '.join(STITCHED)}")
     train = trained_on.split("|")
@@ -103,8 +102,7 @@ def compare(runs: Sequence[Path], sources: Mapping[str, str], plan: Plan, episod
     trained_on, physics = _what_all_know(policies)
     trials = plan(trained_on, physics)
     learned = [_learned(path, policy) for path, policy in policies.items()]
-    different = {entrant.about["sha256"]: entrant for entrant in learned}  # a policy named twice is no second seed
-    entrants = [*different.values(), _oracle(sources, [trial.task for trial in trials])]
+    entrants = [*_different_seeds(learned), _oracle(sources, [trial.task for trial in trials])]
     table = _by_identity(out)
     asked = [
         (trial, entrant, _question(trial, entrant, trained_on, episodes)) for trial in trials for entrant in entrants
@@ -141,12 +139,12 @@ def show(rows: Sequence[Row], title: str) -> Table:
 def summarise(rows: Sequence[Row]) -> list[Row]:
     """The statistics of these rows, tidy: the success of each architecture on each task, over the test tasks together,
     and how often one architecture beats another there."""
-    trained_on, found = rows[0]["trained_on"], list[Row]()
+    study, found = [rows[0][name] for name in STUDY], list[Row]()
 
     def add(statistic: str, who: tuple[str, str], against: str, tasks: str, layout: str, seeds: int, r: Rate) -> None:
         numbers = [str(round(number, 4)) for number in r]
         found.append(
-            dict(zip(SUMMARY, (trained_on, statistic, *who, against, tasks, layout, str(seeds), *numbers), strict=True))
+            dict(zip(SUMMARY, (*study, statistic, *who, against, tasks, layout, str(seeds), *numbers), strict=True))
         )
 
     played = [row for row in rows if not row["reason"]]
@@ -161,6 +159,15 @@ def summarise(rows: Sequence[Row]) -> list[Row]:
         rate = probability_of_improvement(ours, theirs, rng)
         add(BETTER, who, " ".join(other), together, "paper", min(len(ours), len(theirs)), rate)
     return found
+
+
+def write_summary(out: Path, statistics: Sequence[Row]) -> Path:
+    """Beside the table `out`, in the place of earlier statistics of the same studies; returns where."""
+    path = out.with_stem(f"{out.stem}-summary")
+    with only_writer(path):
+        studies = grouped(read_table(path, SUMMARY), *STUDY) | grouped(statistics, *STUDY)
+        write_table(path, [row for study in studies.values() for row in study])
+    return path
 
 
 def findings(rows: Sequence[Row], statistics: Sequence[Row]) -> Iterator[str]:
@@ -256,6 +263,19 @@ def _learned(path: Path, policy: Policy) -> Entrant:
     return Entrant(identify(path), lambda _: policy)
 
 
+def _different_seeds(learned: Sequence[Entrant]) -> Iterable[Entrant]:
+    """A policy that is named twice counts once; two policies of one seed are no two seeds."""
+    different = {entrant.about["sha256"]: entrant for entrant in learned}
+    by_seed: dict[tuple[str, ...], Entrant] = {}
+    for entrant in different.values():
+        about = entrant.about
+        other = by_seed.setdefault((about["network"], about["recipe"], about["seed"]), entrant)
+        if other is not entrant and about["seed"]:
+            which = f"{about['network']} {about['recipe']}, seed {about['seed']}"
+            raise UserError(f"{other.about['policy']} and {about['policy']} are both {which}: name one of them")
+    return different.values()
+
+
 def _oracle(sources: Mapping[str, str], tasks: Sequence[Task]) -> Entrant:
     """The oracle, after making sure that it has all that the tasks need."""
     for task in tasks:
@@ -264,7 +284,8 @@ def _oracle(sources: Mapping[str, str], tasks: Sequence[Task]) -> Entrant:
     scripted = [source == SCRIPTED for source in used.values()]
     recipe = SCRIPTED if all(scripted) else "partly scripted" if any(scripted) else "trained"
     files = {name: policy_file(Path(source), "best") for name, source in used.items() if source != SCRIPTED}
-    digests = used | {name: _digest(file.read_bytes()) for name, file in files.items()}
+    digests = {name: code_sha256(Scripted) for name in used}
+    digests |= {name: _digest(file.read_bytes()) for name, file in files.items()}
     who = (ORACLE, recipe, "", _equations(used), _digest(_equations(digests).encode()))
     return Entrant(dict(zip(WHO, who, strict=True)), lambda env: make_oracle(env.num_envs, env.task, sources))
 

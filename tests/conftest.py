@@ -38,7 +38,9 @@ def efmdp_command(
 
 @pytest.fixture(scope="session")
 def write_run() -> Callable[..., Path]:
-    """write_run(path, task, network, seed) writes a run's folder with a small policy that was never trained."""
+    """write_run(path, task, network, seed) writes a run's folder with small policies that were never trained.
+
+    The best and the last one differ."""
     from dataclasses import asdict, replace
 
     from efmdp.ddpg import DDPG, DDPGConfig
@@ -54,11 +56,11 @@ def write_run() -> Callable[..., Path]:
     ) -> Path:
         network = replace(make_network(kind, parse_task(task).entities, places), width=8, feedforward=8)
         env = make_env(task, **physics)
-        agent = DDPG(network, env.dims, DDPGConfig(), env.usable_actions, seed)
         path.mkdir(parents=True)
         run = Run(path)
         run.write_config({"config": asdict(fast(task, network, seed))})
-        for which in ("best", "last"):
+        for which, drawn in (("best", seed), ("last", seed + 1000)):
+            agent = DDPG(network, env.dims, DDPGConfig(), env.usable_actions, drawn)
             run.write_policy(which, policy_tensors(agent), about_policy(agent, network, env, task))
         return path
 

@@ -488,6 +488,21 @@ def test_clones_of_different_demonstrators_have_different_names(tmp_path: Path, 
     assert identify(tmp_path / "run")["recipe"] == "bc-4-of-expert"
 
 
+def recipe_of(demos: Demos) -> str:
+    return cloning(demos, NetworkConfig(), None, seed=0).recipe
+
+
+def test_clones_of_different_demonstrations_have_different_names(tmp_path: Path) -> None:
+    env = make_env("1-Switch", 4)
+    last = Source("runs/expert/policy-last.safetensors", "0" * 64)
+    assert recipe_of(collect(env, Scripted(4), last, "1-Switch", 4, tmp_path / "last")) == "bc-4-of-expert-last"
+    seed = collect(env, Scripted(4), SCRIPTED, "1-Switch", 4, tmp_path / "seed", seed=3)
+    assert recipe_of(seed) == "bc-4-seed-3"
+    wide = FetchEnv(parse_task("1-Switch", layout="wide"), 4, "reference")
+    demos = collect(wide, Scripted(4), SCRIPTED, "1-Switch", 4, tmp_path / "wide")
+    assert recipe_of(demos) == "bc-4-wide-reference"
+
+
 def test_unfinished_demonstrations_are_not_used_unawares(discs: Demos, tmp_path: Path, efmdp: Command) -> None:
     some = shutil.copytree(discs.path, tmp_path / "some")
     manifest = json.loads((some / "manifest.json").read_text())
@@ -497,7 +512,7 @@ def test_unfinished_demonstrations_are_not_used_unawares(discs: Demos, tmp_path:
     left = len(Demos(some))
     assert 0 < left < 40
     assert code == 2
-    assert f"holds {left} of the 40 episodes that were wanted: --demos-used {left}, or finish: efmdp collect" in err
+    assert f"holds {left} of the 40 episodes that were wanted: use them with --demos-used {left}, or finish with" in err
     assert len(err.strip().splitlines()) == 1
 
 

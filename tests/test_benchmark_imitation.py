@@ -101,6 +101,14 @@ def test_a_study(
     ]
     assert [row["network"] for row in statistics if row["statistic"] == "interquartile mean"] == ["mlp-6"]
 
+    # A damaged policy is for `efmdp train bc` to mend.
+    before = (run / "policy-best.safetensors").read_bytes()
+    (run / "policy-best.safetensors").write_bytes(before[:-1])
+    assert not clone.is_trained
+    assert clone.rows(4) == []
+    assert efmdp(*command[len(EFMDP) :])[0] == 0
+    assert (run / "policy-best.safetensors").read_bytes() == before
+
     # Again: nothing is left to do. Without its folder, what is known of it stays.
     monkeypatch.setattr(imitation.subprocess, "Popen", None)
     before = Path("results/study.csv").read_bytes()
@@ -124,14 +132,23 @@ def test_demonstrations_are_collected_by_the_command(monkeypatch: pytest.MonkeyP
 
 
 def test_bad_input_is_one_line_before_anything_is_done(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    write_run: Callable[..., Path],
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
+    elsewhere = tmp_path_factory.mktemp("runs")
+    ours, copy = write_run(elsewhere / "ours", "3-Push"), write_run(elsewhere / "copy", "3-Push")
+    colliding = write_run(elsewhere / "colliding", "3-Push", collisions=True)
     for arguments, said in (
         (("--tasks", "Stack"), "Stack has no family to extrapolate to"),
         (("--demos", "0"), "must be above 0"),
         (("--minutes", "0"), "must be above 0"),
         (("--networks", "cnn"), "invalid choice: 'cnn'"),
         (("--experts", "absent"), "there is no policy at absent"),
+        (("--experts", str(ours), str(colliding)), "colliding was trained with collisions or gripper"),
+        (("--experts", str(ours), str(copy)), "were both trained on 3-Push: one at a time"),
+        (("--tasks", "2-Push", "--experts", str(ours)), "was trained on 3-Push: add it to --tasks"),
     ):
         monkeypatch.setattr(sys, "argv", ["imitation", *arguments])
         with pytest.raises(SystemExit, match="2"):
@@ -150,6 +167,26 @@ def test_a_seed_is_complete_before_the_next_and_cheap_networks_come_first() -> N
     assert [clone.network for clone in clones[:12]] == ["mlp"] * 4 + ["deep-set"] * 4 + ["self-attention"] * 4
     assert len({clone.folder for clone in clones}) == 24
     assert planned(["3-Push"], [5, 5], ["mlp"], [0, 0]) == [Clone(0, "mlp", "3-Push", 5)]
+
+
+def test_clones_of_different_experts_are_kept_apart() -> None:
+    (push, switch) = planned(["3-Push", "3-Switch"], [5], ["mlp"], [0], {"3-Push": "policies/a.v2.safetensors"})
+    assert (push.expert, switch.expert) == ("policies/a.v2.safetensors", "scripted")
+    assert push.shown == Path("demos/3-push-of-a.v2")
+    assert push.folder == Path("runs/imitation/3-Push-mlp-5-of-a.v2-0")
+    assert push.log == Path("runs/imitation/3-Push-mlp-5-of-a.v2-0.log")
+
+
+def test_a_panel_for_each_expert_with_the_oracle_in_each() -> None:
+    rows = [
+        {"trained_on": "3-Push", "network": network, "recipe": recipe}
+        for network, recipe in (("mlp-6", "bc-5"), ("mlp-6", "bc-5-of-a"), ("deep-set", "bc-5"), ("oracle", "scripted"))
+    ]
+    panels = imitation.by_expert(rows)
+    assert {who: [row["network"] for row in here] for who, here in panels.items()} == {
+        ("3-Push", "scripted"): ["oracle", "mlp-6", "deep-set"],
+        ("3-Push", "a"): ["oracle", "mlp-6"],
+    }
 
 
 CLONES = planned(["1-Switch"], [1], ["deep-set"], range(5))
@@ -177,7 +214,7 @@ def test_all_are_worked_off_and_a_failure_stops_none(scripts: dict[int, str]) ->
     assert {job.clone for job in done} == set(CLONES)
     assert [job.clone.seed for job in done if job.failed] == [1]
     assert sorted(path.name for path in Path().glob("te*")) == [f"test-{n}" for n in (0, 2, 3, 4)]
-    assert "broken" in CLONES[1].folder.with_suffix(".log").read_text()
+    assert "broken" in CLONES[1].log.read_text()
 
 
 def test_two_at_a_time(scripts: dict[int, str]) -> None:

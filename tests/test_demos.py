@@ -26,14 +26,15 @@ from efmdp.gym_env import FetchGymEnv, entity_obs
 from efmdp.networks import NetworkConfig
 from efmdp.rollout import run_episodes
 from efmdp.runs import Run, only_process_in
-from efmdp.scripted import Scripted
+from efmdp.scripted import Scripted, code_sha256
 
 SCRIPTED = Source("scripted")
+DISCS_SCRIPTED = Source("scripted", code_sha256(DiscPusher))
 
 
 def collect_discs(out: Path, episodes: int, chunk: int = 8, **more: object) -> Demos:
     env = DiscEnv(chunk, 1)
-    return collect(env, env.demonstrator(), SCRIPTED, "1-Disc", episodes, out, **more)  # type: ignore[arg-type]
+    return collect(env, env.demonstrator(), DISCS_SCRIPTED, "1-Disc", episodes, out, **more)  # type: ignore[arg-type]
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -309,11 +310,28 @@ def test_any_flipped_bit_of_about_and_manifest_is_found(discs: Demos) -> None:
 def test_lost_manifest_costs_time_only(discs: Demos) -> None:
     before = contents(discs.path)
     (discs.path / "manifest.json").write_text("{")
-    with pytest.raises(UserError, match=r"manifest\.json is damaged: remove it"):
+    with pytest.raises(UserError, match=r"manifest\.json is damaged: remove it, and collect again with efmdp collect"):
         collect_discs(discs.path, 24)
     (discs.path / "manifest.json").unlink()
+    with pytest.raises(UserError, match="holds other demonstrations"):
+        collect_discs(discs.path, 24, seed=9)
     collect_discs(discs.path, 24)
     assert contents(discs.path) == before
+
+
+def test_chunks_of_unknown_origin_are_not_taken_for_others(discs: Demos) -> None:
+    (discs.path / "about.json").unlink()
+    before = contents(discs.path)
+    with pytest.raises(UserError, match=r"without their about\.json: restore it, or choose another --out"):
+        collect_discs(discs.path, 24, seed=9)
+    assert contents(discs.path) == before
+
+
+def test_another_version_of_the_controller_is_another_demonstrator(discs: Demos) -> None:
+    env = DiscEnv(8, 1)
+    with pytest.raises(UserError, match="holds other demonstrations"):
+        collect(env, env.demonstrator(), Source("scripted", "0" * 64), "1-Disc", 24, discs.path)
+    assert code_sha256(Scripted) != code_sha256(type(env.demonstrator()))
 
 
 def test_later_format_is_refused(discs: Demos, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -341,7 +359,7 @@ def test_what_the_user_can_mend_is_one_line_and_exit_code_2(tmp_path: Path, efmd
     refused("task was 1-Disc, now 2-Disc", "collect", "--task", "2-Disc", "--from", "scripted", "--out", out)
     refused("seed was 0, now 1", *disc, "scripted", "--seed", "1")
     refused("collisions was False, now True", *disc, "scripted", "--collisions", "True")
-    refused("policy was scripted, now the one of SHA-256", *disc, disc_run(tmp_path / "run"))
+    refused("policy was scripted of SHA-256", *disc, disc_run(tmp_path / "run"))
     refused("trained on 1-Disc", "collect", "--task", "1-Push", "--from", tmp_path / "run", "--out", out)
     refused("collect at least one", *disc, "scripted", "--episodes", "0")
     refused("--seed is -1: choose 0 or more", *disc, "scripted", "--seed", "-1")
@@ -409,7 +427,7 @@ def test_a_policy_brings_its_physics(tmp_path: Path, efmdp: Command) -> None:
 
 def test_too_few_episodes_say_what_to_type(tmp_path: Path, efmdp: Command) -> None:
     out = tmp_path / "two words"
-    collect(DiscEnv(CHUNK, 1, collisions=True), DiscPusher(), SCRIPTED, "1-Disc", 100, out, seed=3)
+    collect(DiscEnv(CHUNK, 1, collisions=True), DiscPusher(), DISCS_SCRIPTED, "1-Disc", 100, out, seed=3)
     with pytest.raises(UserError, match="holds 100 episodes, not 150") as caught:
         Demos(out).load(150)
     assert "\n" not in str(caught.value)
@@ -425,7 +443,7 @@ def test_too_few_episodes_say_what_to_type(tmp_path: Path, efmdp: Command) -> No
 @pytest.fixture
 def minari(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> object:
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "minari"))
-    return pytest.importorskip("minari")
+    return importlib.import_module("minari")
 
 
 NAME = "efmdp/1-push/scripted-v0"

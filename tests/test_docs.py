@@ -4,6 +4,7 @@ tests of their own)."""
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -40,5 +41,12 @@ def test_reading_demonstrations(
         "collect", "--task", "3-Push", "--from", "scripted", "--episodes", 100, "--out", "demos/3-push"
     )
     assert code == 0, errors
-    exec(python_blocks("docs/demonstrations.md")[0], {})
+    reading, minari = python_blocks("docs/demonstrations.md")
+    exec(reading, {})
     assert capsys.readouterr().out.splitlines()[-1] == "3-Push 100"
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "minari"))
+    code, _, errors = efmdp("export-minari", "demos/3-push", "--name", "efmdp/3-push/scripted-v0")
+    assert code == 0, errors
+    names: dict[str, Any] = {}
+    exec(minari, names)
+    assert 90 <= names["good"].total_episodes <= names["dataset"].total_episodes == 100

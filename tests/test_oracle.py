@@ -6,11 +6,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from efmdp.ddpg import DDPG, DDPGConfig
+from efmdp.domains import make_env
 from efmdp.entities import EntityObs, UserError
 from efmdp.env import FETCH_DIMS, FINGER_ACTION, IS_SWITCH, POSITION, FetchEnv
-from efmdp.evaluate import load_policy
+from efmdp.evaluate import about_policy, load_policy, policy_tensors
+from efmdp.networks import NetworkConfig
 from efmdp.oracle import SUBTASKS, Oracle, make_oracle, parse_sources, subtasks
 from efmdp.rollout import run_episodes
+from efmdp.runs import Run
 from efmdp.scripted import CLOSE, OPEN, Scripted
 from efmdp.tasks import PAPER_TASKS, parse_task
 
@@ -163,7 +167,7 @@ def test_with_one_entity_it_does_what_its_policy_does(
 
 def test_a_policy_that_was_trained_with_the_gripper_moves_it(tmp_path: Path, write_run: Callable[..., Path]) -> None:
     run = str(write_run(tmp_path / "run", "2-Push|Stack"))
-    env, policy = FetchEnv(parse_task("Stack"), 8), load_policy(Path(run))
+    env, policy = FetchEnv(parse_task("Stack"), 8), load_policy(Path(run), "best")
     oracle, obs = make_oracle(8, env.task, {"push": run, "stack": run}), env.reset(seed=1)
     actions = oracle.act(obs)
     assert np.array_equal(actions, policy.act(obs))
@@ -182,8 +186,16 @@ def test_with_scripted_policies_it_is_about_as_good_as_the_scripted_controller(n
     env = FetchEnv(parse_task(name), slots)
     scripted = run_episodes(env, Scripted(slots), seed=7).success_once.mean()
     oracle = run_episodes(env, make_oracle(slots, env.task, SCRIPTED), seed=7).success_once.mean()
-    assert oracle >= scripted - 0.07
+    assert oracle >= max(0.8, scripted - 0.07)
     assert env.failures == 0
+
+
+def test_a_policy_of_another_world_is_refused(tmp_path: Path) -> None:
+    env, network = make_env("1-Disc"), NetworkConfig(width=8)
+    agent = DDPG(network, env.dims, DDPGConfig(), env.usable_actions, 0)
+    Run(tmp_path).write_policy("best", policy_tensors(agent), about_policy(agent, network, env, "1-Disc"))
+    with pytest.raises(UserError, match="was trained on 1-Disc, not to push: name another run"):
+        make_oracle(1, parse_task("1-Push"), {"push": str(tmp_path)})
 
 
 def test_a_slot_does_not_depend_on_the_others() -> None:

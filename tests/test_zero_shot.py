@@ -3,11 +3,16 @@
 import csv
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from efmdp import zero_shot
+from efmdp import recipes, zero_shot
+from efmdp.domains import make_env
+from efmdp.evaluate import TEST, load_policy, play_episodes, stream_seed
+from efmdp.recipes import fast
 from efmdp.stats import success_rate
 from efmdp.tables import Row
 from efmdp.tasks import FAMILIES, STITCHED, parse_task
@@ -63,6 +68,8 @@ def test_extrapolation(efmdp: Efmdp, runs: dict[str, Path], tmp_path: Path) -> N
             assert [float(row[name]) for name in ("success_once", "low", "high")] == [round(x, 4) for x in rate]
             assert float(row["success_end"]) <= float(row["success_once"])
     assert all(row["recipe"] == ("scripted" if row["network"] == "oracle" else "fast") for row in rows)
+    best = {f"{run}/policy-best.safetensors" for run in ("sets-0", "sets-1", "mlp")}
+    assert {row["policy"] for row in rows if row["network"] != "oracle"} == best
     assert {row["success_once"] for row in rows if row["network"] == "oracle"} == {"1.0"}
     assert "2-Switch (trained on)" in said
     assert "mlp-4 cannot play 6-Switch: 6 entities: this MLP was made for at most 4" in said
@@ -130,6 +137,97 @@ def test_what_another_process_adds_meanwhile_is_not_played(
     assert efmdp("evaluate", "extrapolation", runs["sets 0"], "--out", out)[0] == 0
     assert len(played) == 13
     assert out.read_bytes() == others
+
+
+TRAINED = Path(__file__).parents[1] / "results" / "policies"
+
+
+def test_success_is_that_of_the_test_episodes(efmdp: Efmdp, tmp_path: Path) -> None:
+    """With a policy that succeeds sometimes: the stored one on up to six switches."""
+    policy, out, episodes = TRAINED / "3-Switch-deep-set-fast-1.safetensors", tmp_path / "table.csv", 20
+    code, _, errors = efmdp("evaluate", "extrapolation", policy, "--episodes", episodes, "--out", out)
+    assert code == 0, errors
+    rows = [row for row in read(out) if row["network"] == "deep-set"]
+    assert [row["seed"] for row in rows] == ["1"] * 6
+    found = []
+    for row in rows:
+        env = make_env(row["task"], episodes)
+        outcome = play_episodes(env, load_policy(policy), episodes, stream_seed(0, TEST))
+        found.append(outcome.success_once.mean())
+        assert float(row["success_once"]) == found[-1]
+        assert float(row["success_end"]) == outcome.success_end.mean()
+        assert float(row["entities_solved"]) == pytest.approx(outcome.solved.mean(), abs=1e-4)
+    assert found[2] > 0.9
+    assert min(found) < 1  # else this shows nothing
+
+
+def test_an_oracle_of_trained_policies(efmdp: Efmdp) -> None:
+    push, switch = TRAINED / "1-Push-deep-set-fast-0.safetensors", TRAINED / "3-Switch-deep-set-fast-1.safetensors"
+    command = ("evaluate", "oracle", "--task", "2-Switch+2-Push", "--episodes", "40")
+    code, said, errors = efmdp(*command, "--oracle", f"push={push}", f"switch={switch}")
+    assert code == 0, errors
+    assert float(re.search(r"success once\s+([\d.]+) %", said)[1]) >= 60  # type: ignore[index]
+
+
+def test_two_policies_of_one_seed_are_no_two_seeds(efmdp: Efmdp, runs: dict[str, Path]) -> None:
+    code, _, errors = efmdp(
+        "evaluate", "extrapolation", runs["sets 0"], runs["sets 0"] / "policy-last.safetensors", "--episodes", "1"
+    )
+    assert (code, errors.count("\n")) == (2, 1)
+    assert "are both deep-set fast, seed 0: name one of them" in errors
+
+
+def test_statistics_of_other_studies_stay(efmdp: Efmdp, runs: dict[str, Path], tmp_path: Path) -> None:
+    out, summary = tmp_path / "table.csv", tmp_path / "table-summary.csv"
+
+    def extrapolate(run: str, episodes: int) -> list[tuple[str, str]]:
+        assert efmdp("evaluate", "extrapolation", runs[run], "--episodes", episodes, "--out", out)[0] == 0
+        return list(dict.fromkeys((row["trained_on"], row["episodes"]) for row in read(summary)))
+
+    assert extrapolate("sets 0", 1) == [("2-Switch", "1")]
+    rows = len(read(summary))
+    assert extrapolate("push", 1) == [("2-Switch", "1"), ("1-Push", "1")]
+    assert extrapolate("sets 1", 1) == [("2-Switch", "1"), ("1-Push", "1")]
+    assert len(read(summary)) == 2 * rows
+    assert extrapolate("sets 1", 2) == [("2-Switch", "1"), ("1-Push", "1"), ("2-Switch", "2")]
+    summary.write_text("a,b\n")
+    code, _, errors = efmdp("evaluate", "extrapolation", runs["push"], "--episodes", "1", "--out", out)
+    assert (code, errors.count("\n")) == (2, 1)
+    assert summary.read_text() == "a,b\n"
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`efmdp train ddpg` with little of everything."""
+    little: dict[str, Any] = {"num_envs": 2, "rounds_per_epoch": 1, "updates_per_round": 2, "batch_size": 8}
+    little |= {"selection_episodes": 2, "replay_capacity": 10_000}
+    monkeypatch.setattr(recipes, "fast", lambda *asked: replace(fast(*asked), **little))
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize(("network", "name"), [("mlp", "mlp-4"), ("deep-set", "deep-set"), ("self-attention",) * 2])
+def test_from_training_to_stitching(network: str, name: str, efmdp: Efmdp, tmp_path: Path) -> None:
+    """The MLP gets room for the task that needs both skills."""
+    run, out = tmp_path / "run", tmp_path / "table.csv"
+    train = ("train", "ddpg", "--task", "2-Push|2-Switch", "--network", network, "--epochs", "1", "--out", run)
+    code, _, errors = efmdp(*train)
+    assert code == 0, errors
+    code, _, errors = efmdp("evaluate", "stitching", run, "--episodes", "2", "--out", out)
+    assert code == 0, errors
+    rows = [row for row in read(out) if row["network"] != "oracle"]
+    assert [(row["network"], row["task"], row["reason"]) for row in rows] == [
+        (name, task, "") for task in ("2-Push", "2-Switch", "2-Switch+2-Push")
+    ]
+
+
+@pytest.mark.usefixtures("quick")
+def test_from_training_with_collisions_to_extrapolation(efmdp: Efmdp, tmp_path: Path) -> None:
+    run, out = tmp_path / "run", tmp_path / "table.csv"
+    train = ("train", "ddpg", "--task", "1-Push", "--collisions", "True", "--epochs", "1", "--out", run)
+    code, _, errors = efmdp(*train)
+    assert code == 0, errors
+    assert efmdp("evaluate", "extrapolation", run, "--episodes", "1", "--out", out)[0] == 0
+    assert {row["collisions"] for row in read(out)} == {"True"}
 
 
 def test_stitching_with_the_physics_of_stacking(efmdp: Efmdp, runs: dict[str, Path], tmp_path: Path) -> None:
