@@ -31,7 +31,6 @@ from efmdp.discs import DiscEnv
 from efmdp.entities import EntityEnv
 from efmdp.env import REACH_PER_STEP, FetchEnv
 from efmdp.rollout import Policy
-from efmdp.runs import versions
 from efmdp.scene import Profile
 from efmdp.scripted import Scripted
 from efmdp.tasks import parse_task
@@ -288,6 +287,8 @@ def main() -> None:
         task = progress.add_task("memory", total=None)
         # First, while this process is small: on Linux a child's peak starts from that of the process it came from.
         memory = measure_memory()
+        from efmdp.runs import versions  # imports torch, which is large
+
         progress.update(task, description="the peer: virtual environment, best form")
         peer = Peer()
         progress.update(task, description="building ours")
