@@ -119,7 +119,7 @@ class Run:
     def write_policy(self, which: str, tensors: dict[str, Tensor], about: dict[str, Any]) -> None:
         said = json.dumps(about)
         data = safetensors.torch.save(tensors, {"about": said, "sha256": _sha256_of_policy(tensors, said)})
-        replace_file(self.path, f"policy-{which}.safetensors", data)
+        replace_file(self.path, f"policy-{which}.safetensors", _in_order(data))
 
     # Checkpoints
 
@@ -311,6 +311,16 @@ def read_policy(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         raise RunError(f"there is no policy at {path}: {hint}") from None
     except (SafetensorError, KeyError, json.JSONDecodeError) as error:
         raise RunError(f"{path} is not a policy of efmdp ({error})") from None
+
+
+def _in_order(data: bytes) -> bytes:
+    """A safetensors file with sorted metadata, which safetensors writes in any order: equal policies, equal bytes."""
+    size = int.from_bytes(data[:8], "little")
+    header = json.loads(data[8 : 8 + size])
+    header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    return len(text).to_bytes(8, "little") + text + data[8 + size :]
 
 
 def _sha256_of_policy(tensors: dict[str, Tensor], about: str) -> str:

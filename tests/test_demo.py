@@ -141,11 +141,13 @@ def test_asked_to_stop_it_stops_and_goes_on_when_repeated(tmp_path: Path, monkey
     assert len(rows(tmp_path / "metrics.csv")) == 3
 
 
-def test_too_short_for_the_curriculum(tmp_path: Path) -> None:
-    config = replace(DISCS, task="2-Disc", stages=(Stage("1-Disc", 1), Stage("2-Disc", 1)))
-    with pytest.raises(UserError, match="has not come to 2-Disc in 1e-09 minutes: repeat with more --minutes"):
-        train(config, tmp_path, 1e-9)
-    train(config, tmp_path, 1)
+def test_too_slow_for_the_curriculum_it_goes_on_to_the_task(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = replace(DISCS, task="2-Disc", stages=(Stage("1-Disc", 2), Stage("2-Disc", 2)))
+    train(config, tmp_path, 1e-9)
+    assert "not at 2-Disc after 1e-09 minutes, so one epoch more" in capsys.readouterr().out.replace("\n", " ")
+    assert [row["task"] for row in rows(tmp_path / "metrics.csv")] == ["1-Disc", "1-Disc", "2-Disc"]
+    train(config, tmp_path, 1e-9)
+    assert len(rows(tmp_path / "metrics.csv")) == 3
 
 
 def test_matplotlib_is_missed_before_the_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -611,6 +611,15 @@ def test_segment_cannot_run_code(run: Run, tmp_path: Path) -> None:
     assert not trap.exists()
 
 
+def test_equal_policies_are_equal_files(tmp_path: Path) -> None:
+    """safetensors alone writes its metadata in any order."""
+    found = set()
+    for _ in range(20):
+        Run(tmp_path).write_policy("last", tensors_of(5), {"task": "1-Disc"})
+        found.add((tmp_path / "policy-last.safetensors").read_bytes())
+    assert len(found) == 1
+
+
 def test_policy_round_trip(run: Run) -> None:
     run.write_policy("last", tensors_of(5), {"task": "1-Disc", "numbers": [1, 2.5, None]})
     tensors, about = read_policy(run.path / "policy-last.safetensors")
