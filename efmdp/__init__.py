@@ -1,10 +1,12 @@
 """Policies for sets of objects: the Entity-Factored MDP, the Fetch suite, and what learns on them.
 
-Importing this package registers its Gymnasium environments. Networks load torch only when they are asked for.
+Importing this package registers its Gymnasium environments. Networks and trained policies load torch only when they are
+asked for.
 """
 
 import os
 import sys
+from importlib import import_module
 from importlib.metadata import version
 from typing import Any
 
@@ -18,22 +20,21 @@ if sys.platform == "linux":
     os.environ.setdefault("MUJOCO_GL", "egl")  # works without a screen too; MuJoCo must be told before it is imported
 
 
-_NETWORKS = (
-    "MLPActor",
-    "MLPCritic",
-    "DeepSetActor",
-    "DeepSetCritic",
-    "SelfAttentionActor",
-    "SelfAttentionCritic",
-)
+_LATER = {  # torch takes seconds to import, and the environments do without it
+    "MLPActor": "networks",
+    "MLPCritic": "networks",
+    "DeepSetActor": "networks",
+    "DeepSetCritic": "networks",
+    "SelfAttentionActor": "networks",
+    "SelfAttentionCritic": "networks",
+    "load_policy": "evaluate",
+}
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _NETWORKS:
+    if name not in _LATER:
         raise AttributeError(f"module 'efmdp' has no attribute {name!r}")
-    from efmdp import networks  # torch takes seconds to import, and the environments do without it
-
-    return getattr(networks, name)
+    return getattr(import_module(f"efmdp.{_LATER[name]}"), name)
 
 
 def _register() -> None:

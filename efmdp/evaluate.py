@@ -7,6 +7,7 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
+from efmdp import zoo
 from efmdp.ddpg import Normaliser
 from efmdp.entities import Array, CannotPlay, EntityDims, EntityEnv, EntityObs
 from efmdp.env import FetchEnv
@@ -67,12 +68,16 @@ class LearnedPolicy:
         """Nothing is remembered between steps."""
 
 
-def load_policy(path: Path, which: str = "last") -> LearnedPolicy:
-    """The policy of a run's folder, or of a policy file."""
+def load_policy(path: str | Path, which: str = "last") -> LearnedPolicy:
+    """The policy of a run's folder, of a policy file, or of the zoo: `zoo:3-push/deep-set`."""
     return LearnedPolicy(policy_file(path, which))
 
 
-def policy_file(path: Path, which: str = "last") -> Path:
+def policy_file(path: str | Path, which: str = "last") -> Path:
+    """Where that policy lies; `which` chooses one of a run's."""
+    if zoo.is_named(path):
+        return zoo.find(path)
+    path = Path(path)
     return path / f"policy-{which}.safetensors" if path.is_dir() else path
 
 

@@ -48,6 +48,15 @@ class NetworkConfig:
         if self.max_entities is not None and not 1 <= self.max_entities <= 1000:
             raise UserError(f"max_entities is {self.max_entities}: choose 1 to 1000")
 
+    @property
+    def name(self) -> str:
+        """What folders and tables call it: an MLP with more places is another network.
+
+        >>> NetworkConfig("mlp", max_entities=6).name
+        'mlp-6'
+        """
+        return self.kind if self.max_entities is None else f"{self.kind}-{self.max_entities}"
+
 
 def stack(*sizes: int) -> list[nn.Module]:
     """Linear layers between consecutive sizes, a ReLU after each, in place: backward needs only what it leaves."""

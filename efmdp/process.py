@@ -1,6 +1,7 @@
 """How a process that trains behaves: its threads, its memory, and what Ctrl-C does to it."""
 
 import ctypes
+import os
 import resource
 import signal
 import sys
@@ -8,6 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
+
+PR_SET_PDEATHSIG = 1  # of Linux's prctl
 
 
 @contextmanager
@@ -52,3 +55,11 @@ class Interruption:
     def __exit__(self, *_: object) -> None:
         for number, handler in self.previous.items():
             signal.signal(number, handler)
+
+
+def die_with(parent: int) -> None:
+    """Be killed when the process that started this one dies, however it dies; on Linux, elsewhere this does nothing."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it is dead already
+        sys.exit(1)

@@ -39,6 +39,7 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from efmdp.entities import Array, UserError
+from efmdp.tasks import file_name
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -102,6 +103,16 @@ class Run:
 
     def write_config(self, config: dict[str, Any]) -> None:
         replace_file(self.path, "config.json", (json.dumps(config, indent=2) + "\n").encode())
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether all its epochs are done: its newest checkpoint, which is written after everything else, says so."""
+        checkpoints = self._checkpoints() if (self.path / "checkpoints").is_dir() else []
+        try:
+            state = json.loads((checkpoints[-1] / "state.json").read_text())
+            return bool(state["counters"]["finished"])
+        except (IndexError, OSError, ValueError, KeyError, TypeError):  # `efmdp train resume` mends or names it
+            return False
 
     # Metrics and policies
 
@@ -268,6 +279,16 @@ class Run:
         for segment in (self.path / "replay").glob("*.npz"):
             if segment.stem.isdigit() and int(segment.stem) not in needed:
                 segment.unlink()
+
+
+def default_folder(task: str, network: str, recipe: str, seed: int, collisions: bool | None = None) -> Path:
+    """Where a run lies unless told otherwise.
+
+    >>> str(default_folder("2-Switch|2-Push", "deep-set", "fast", 0))
+    'runs/2-Switch-or-2-Push-deep-set-fast-0'
+    """
+    title = f"{task}-collisions" if collisions else task
+    return Path("runs") / file_name(f"{title}-{network}-{recipe}-{seed}")
 
 
 def read_rows(path: Path) -> list[dict[str, str]]:

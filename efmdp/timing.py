@@ -57,7 +57,7 @@ def _rows(path: Path) -> Iterator[Row]:
     policy, folder = load_policy(path, "best"), policy_file(path, "best").parent
     config: dict[str, Any] = (Run(folder).config() or {}).get("config", {})
     timings = read_rows(folder / "timings.csv") if config else []
-    about = identify(path) | {
+    about = identify(policy_file(path, "best")) | {
         "trained_on": policy.task,
         "epochs": timings[-1]["epoch"] if timings else "",
         "hours": f"{minutes(timings[-1]) / 60:.3f}" if timings else "",

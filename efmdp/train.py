@@ -320,6 +320,12 @@ def cloning(demos: Demos, network: NetworkConfig, demos_used: int | None, seed: 
     )
 
 
+def short(config: BCConfig) -> BCConfig:
+    """The same for seconds: it learns nothing, and shows that everything works where it runs."""
+    config = replace(config, recipe=f"smoke-{config.recipe}", epochs=2, selection_episodes=4)
+    return replace(config, rounds_per_epoch=2, updates_per_round=4)
+
+
 def _unusual(about: dict[str, Any]) -> Iterator[str]:
     """What tells demonstrations of one task and demonstrator apart, but for their physics, which tables show."""
     if about["seed"]:

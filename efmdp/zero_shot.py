@@ -14,6 +14,7 @@ from rich.table import Table
 from efmdp.entities import Array, CannotPlay, UserError
 from efmdp.env import FetchEnv
 from efmdp.evaluate import TEST, LearnedPolicy, play_episodes, policy_file, stream_seed
+from efmdp.networks import NetworkConfig
 from efmdp.oracle import SUBTASKS, make_oracle, subtasks
 from efmdp.progress import console
 from efmdp.rollout import Policy
@@ -56,7 +57,20 @@ class Entrant(NamedTuple):
     policy_for: Callable[[FetchEnv], Policy]
 
 
+class Question(NamedTuple):
+    """How well does it play this task?"""
+
+    trial: Trial
+    entrant: Entrant
+    row: Row  # the answer but for the columns HOW_WELL
+
+
 Plan = Callable[[str, dict[str, Any]], list[Trial]]
+
+
+def learning(trained_on: str, physics: Mapping[str, Any]) -> list[Trial]:
+    """What they were trained on."""
+    return [Trial(parse_task(trained_on, **physics), "train")]
 
 
 def extrapolation(trained_on: str, physics: Mapping[str, Any], wide: bool) -> list[Trial]:
@@ -89,25 +103,26 @@ def stitching(trained_on: str, physics: Mapping[str, Any]) -> list[Trial]:
     ]
 
 
-def compare(runs: Sequence[Path], sources: Mapping[str, str], plan: Plan, episodes: int, out: Path | None) -> list[Row]:
+def compare(
+    runs: Sequence[Path],
+    sources: Mapping[str, str],
+    plan: Plan,
+    episodes: int,
+    out: Path | None,
+    which: Literal["best", "last"] = "best",
+) -> list[Row]:
     """Every policy, and last the oracle, on every task of the plan; returns their rows, task by task.
 
-    Rows that the table `out` holds already are not played again; new ones are added to it one by one.
+    Of a run it is the best policy on its selection seeds, or the last one. Rows that the table `out` holds already are
+    not played again; new ones are added to it one by one.
     """
     if not runs:
         raise UserError("no run is named: name at least one run's folder or policy file")
     if episodes < 1:
         raise UserError(f"--episodes is {episodes}: play at least one")
-    policies = {path: LearnedPolicy(policy_file(path, "best")) for path in runs}
-    trained_on, physics = _what_all_know(policies)
-    trials = plan(trained_on, physics)
-    learned = [_learned(path, policy) for path, policy in policies.items()]
-    entrants = [*_different_seeds(learned), _oracle(sources, [trial.task for trial in trials])]
+    asked = _asked(runs, sources, plan, episodes, which)
     table = _by_identity(out)
-    asked = [
-        (trial, entrant, _question(trial, entrant, trained_on, episodes)) for trial in trials for entrant in entrants
-    ]
-    missing = [each for each in asked if _identity(each[2]) not in table]
+    missing = [each for each in asked if _identity(each.row) not in table]
     for trial, entrant, question in track(missing, "testing", console=console, disable=not console.is_terminal):
         table |= _by_identity(out)  # another process may have added some
         if _identity(question) in table:
@@ -119,7 +134,36 @@ def compare(runs: Sequence[Path], sources: Mapping[str, str], plan: Plan, episod
         if not console.is_terminal:
             said = row["reason"] or f"{100 * float(row['success_once']):.1f} % of {episodes} episodes"
             print(f"{entrant.about['network']} ({entrant.about['policy']}) on {trial.task.name}: {said}", flush=True)
-    return [table[_identity(question)] for _, _, question in asked]
+    return [table[_identity(each.row)] for each in asked]
+
+
+def unanswered(
+    runs: Sequence[Path],
+    sources: Mapping[str, str],
+    plan: Plan,
+    episodes: int,
+    out: Path,
+    which: Literal["best", "last"] = "best",
+) -> int:
+    """How much `compare` would play: rows that the table does not hold yet."""
+    table = _by_identity(out)
+    return sum(_identity(each.row) not in table for each in _asked(runs, sources, plan, episodes, which))
+
+
+def _asked(
+    runs: Sequence[Path], sources: Mapping[str, str], plan: Plan, episodes: int, which: Literal["best", "last"]
+) -> list[Question]:
+    """Every policy, and last the oracle, on every task of the plan."""
+    policies = {path: LearnedPolicy(policy_file(path, which)) for path in runs}
+    trained_on, physics = _what_all_know(policies)
+    trials = plan(trained_on, physics)
+    learned = [_learned(policy_file(path, which), policy) for path, policy in policies.items()]
+    entrants = [*_different_seeds(learned), _oracle(sources, [trial.task for trial in trials])]
+    return [
+        Question(trial, entrant, _question(trial, entrant, trained_on, episodes))
+        for trial in trials
+        for entrant in entrants
+    ]
 
 
 def show(rows: Sequence[Row], title: str) -> Table:
@@ -243,24 +287,27 @@ def _words(task: str, physics: tuple[tuple[str, bool], ...]) -> str:
     return f"{task} ({options})"
 
 
-def identify(path: Path) -> Row:
+def identify(file: Path) -> Row:
     """The columns WHO of a policy, from its file, or where that does not say, from its run's folder."""
-    file = policy_file(path, "best")
     config: dict[str, Any] = (Run(file.parent).config() or {}).get("config", {})
     about = {"recipe": "", "seed": ""} | config | read_policy(file)[1]
-    network, places = about["network"]["kind"], about["network"]["max_entities"]
     who = (
-        network if places is None else f"{network}-{places}",  # an MLP with more places is another network
+        NetworkConfig(**about["network"]).name,
         about["recipe"],
         str(about["seed"]),
         f"{file.parent.name}/{file.name}" if config else file.name,
-        _digest(file.read_bytes()),
+        digest(file),
     )
     return dict(zip(WHO, who, strict=True))
 
 
-def _learned(path: Path, policy: Policy) -> Entrant:
-    return Entrant(identify(path), lambda _: policy)
+def digest(file: Path) -> str:
+    """What tables tell policies apart by."""
+    return _digest(file.read_bytes())
+
+
+def _learned(file: Path, policy: Policy) -> Entrant:
+    return Entrant(identify(file), lambda _: policy)
 
 
 def _different_seeds(learned: Sequence[Entrant]) -> Iterable[Entrant]:
@@ -285,7 +332,7 @@ def _oracle(sources: Mapping[str, str], tasks: Sequence[Task]) -> Entrant:
     recipe = SCRIPTED if all(scripted) else "partly scripted" if any(scripted) else "trained"
     files = {name: policy_file(Path(source), "best") for name, source in used.items() if source != SCRIPTED}
     digests = {name: code_sha256(Scripted) for name in used}
-    digests |= {name: _digest(file.read_bytes()) for name, file in files.items()}
+    digests |= {name: digest(file) for name, file in files.items()}
     who = (ORACLE, recipe, "", _equations(used), _digest(_equations(digests).encode()))
     return Entrant(dict(zip(WHO, who, strict=True)), lambda env: make_oracle(env.num_envs, env.task, sources))
 

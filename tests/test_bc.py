@@ -457,7 +457,7 @@ def test_a_cloned_policy_is_a_policy(tmp_path: Path, efmdp: Command) -> None:
         assert about["demos_used"] == 3
         assert 1 <= about["demos_successful"] <= 3
         assert about["network"]["max_entities"] == 2
-    who = identify(run)
+    who = identify(run / "policy-best.safetensors")
     assert (who["network"], who["recipe"], who["seed"]) == ("mlp-2", "bc-3", "5")
     code, said, err = efmdp("evaluate", run, "--episodes", 4, "--task", "2-Switch")
     assert code == 0, err
@@ -485,7 +485,7 @@ def test_clones_of_different_demonstrators_have_different_names(tmp_path: Path, 
     demos = collect(make_env("1-Switch", 4), Scripted(4), expert, "1-Switch", 4, tmp_path / "demos")
     code, _, err = efmdp("train", "bc", "--demos", demos.path, "--out", tmp_path / "run")
     assert code == 0, err
-    assert identify(tmp_path / "run")["recipe"] == "bc-4-of-expert"
+    assert identify(tmp_path / "run" / "policy-best.safetensors")["recipe"] == "bc-4-of-expert"
 
 
 def recipe_of(demos: Demos) -> str:

@@ -12,7 +12,7 @@ from pathlib import Path
 import imageio_ffmpeg
 import pytest
 
-from efmdp.cli import TrainDDPG, _training
+from efmdp.cli_train import TrainDDPG, _training
 from efmdp.recipes import TrainConfig
 
 

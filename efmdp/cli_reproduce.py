@@ -1,0 +1,196 @@
+"""efmdp reproduce and report."""
+
+import os
+import re
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import tyro
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from efmdp.entities import UserError
+from efmdp.progress import console, say, warn
+
+if TYPE_CHECKING:
+    from efmdp.experiments import Experiment, Step
+    from efmdp.launch import Backend, Told
+
+Names = Annotated[tuple[str, ...], tyro.conf.arg(metavar="EXPERIMENT..."), tyro.conf.Positional]
+
+
+def reproduce_command(
+    names: Names = (),
+    list_: Annotated[bool, tyro.conf.arg(name="list"), tyro.conf.FlagCreatePairsOff] = False,
+    recipe: Literal["fast", "paper", "smoke"] = "fast",
+    seeds: int = 5,
+    tasks: tuple[str, ...] = (),
+    networks: tuple[str, ...] = (),
+    episodes: int = 500,
+    budget: str | None = None,
+    jobs: int | None = None,
+    backend: Literal["local", "ray"] = "local",
+    address: str | None = None,
+) -> int:
+    """Train and test what the figures of the paper are made of; what is done already is not done again.
+
+    Stopped or killed at any moment, the same command goes on. Runs go to runs/, demonstrations to demos/, tables to
+    results/; efmdp report makes figures of them.
+
+    Args:
+        names: which figures (default: all; --list names them).
+        list_: only list the experiments, what is done of them and what the rest would take here.
+        recipe: fast: ours, for two cores; paper: every value of the paper's tables; smoke: a few minutes in all, to
+            see that everything works where it runs.
+        seeds: so many runs of each kind, with seeds 0, 1, ...
+        tasks: only what is trained on these tasks.
+        networks: only these networks.
+        episodes: test episodes for each policy on each task.
+        budget: stop after this time, such as 2h, 90m or 1h30m; all is saved.
+        jobs: so many steps side by side on this machine, one core each (default: as many as there are cores).
+        backend: this machine, or a Ray cluster.
+        address: of the Ray cluster, such as auto or 10.0.0.1:6379 (default: one on this machine, for this command).
+    """
+    deadline = time.monotonic() + (_seconds(budget) if budget else float("inf"))
+    for name, number in (("--seeds", seeds), ("--episodes", episodes), ("--jobs", 1 if jobs is None else jobs)):
+        if number < 1:
+            raise UserError(f"{name} is {number}: choose 1 or more")
+    if address is not None and backend != "ray":
+        raise UserError("--address belongs to --backend ray")
+    from efmdp.experiments import chosen, experiments, in_order  # torch takes seconds to import
+
+    wanted = chosen(experiments(recipe, range(seeds), episodes), names, tasks, networks)
+    cores = jobs or len(os.sched_getaffinity(0))
+    if list_:
+        _list(wanted, cores)
+        return 0
+    tests = [test for experiment in wanted for test in experiment.tests]
+    everything = in_order(sorted(tests, key=lambda test: test.of.seed))  # a seed of all of them before the next one
+    missing = [step for step in everything if not step.is_done]
+    if not missing:
+        say(f"all {len(everything)} steps are done: efmdp report draws them")
+        return 0
+    return _do(everything, missing, _backend(backend, address, cores), deadline)
+
+
+def _do(everything: "list[Step]", missing: "list[Step]", backend: "Backend", deadline: float) -> int:
+    """Do what is missing, and keep what the report needs of every run as soon as it is done."""
+    from efmdp.experiments import RESULTS, Cloning, Training
+    from efmdp.launch import do, log_of
+    from efmdp.records import record
+
+    say(f"{len(missing)} of {len(everything)} steps are to be done")
+    bars = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*bars, console=console, disable=not console.is_terminal) as progress:
+        bar = progress.add_task("", total=len(everything), completed=len(everything) - len(missing))
+        working: dict[str, None] = {}
+
+        def tell(told: "Told") -> None:
+            step, name = told.step, told.step.name
+            if told.outcome == "started":
+                working[name] = None
+            else:
+                working.pop(name, None)
+                progress.advance(bar)
+            if told.outcome == "done":
+                if isinstance(step, Training | Cloning):
+                    record(step.folder, RESULTS)
+                say(f"{name}: done in {told.seconds / 60:.1f} minutes")
+            elif told.outcome == "failed":
+                warn(f"{name} failed: see {log_of(step)}")
+            elif told.outcome == "skipped":
+                warn(f"{name} skipped: something that it needs failed")
+            progress.update(bar, description=", ".join(working))
+
+        well = do(missing, backend, deadline, tell)
+    left = sum(not step.is_done for step in missing)
+    say(
+        f"{left} of {len(everything)} steps are left: the same command goes on" if left else "all is done: efmdp report"
+    )
+    return 0 if well else 1
+
+
+def _backend(name: str, address: str | None, cores: int) -> "Backend":
+    from efmdp.launch import Here, OnRay
+
+    return OnRay(address) if name == "ray" else Here(cores)
+
+
+def _list(wanted: "list[Experiment]", cores: int) -> None:
+    """What there is, what is done of it, and what is left to do on this machine."""
+    from efmdp.costs import Machine
+    from efmdp.experiments import Cloning, Evaluating, Training, in_order
+
+    machine = Machine()
+    table = Table(caption=CAPTION.format(cores=cores))
+    table.add_column("experiment", no_wrap=True)
+    table.add_column("shows", min_width=24)
+    for heading in ("trained", "tested", "core-hours left", f"hours on {cores}"):
+        table.add_column(heading, justify="right")
+    steps_of = {experiment: in_order(experiment.tests) for experiment in wanted}
+    together = list(dict.fromkeys(step for steps in steps_of.values() for step in steps))
+    done = {step: step.is_done for step in together}
+
+    def numbers(steps: "list[Step]") -> list[str]:
+        shown = []
+        for kinds in ((Training, Cloning), (Evaluating,)):
+            some = [step for step in steps if isinstance(step, kinds)]
+            shown.append(f"{sum(done[step] for step in some)} of {len(some)}")
+        hours = machine.total(step for step in steps if not done[step]) / 3600
+        return [*shown, f"{hours:.1f}", f"{hours / cores:.1f}"]
+
+    with console.status("measuring this machine"):
+        for experiment, steps in steps_of.items():
+            table.add_row(experiment.name, experiment.shows, *numbers(steps))
+        if len(wanted) > 1:
+            table.add_section()
+            table.add_row("all together", "what several need is done once", *numbers(together))
+    console.print(table)
+
+
+def report_command(
+    recipe: Literal["fast", "paper", "smoke"] = "fast",
+    seeds: int = 5,
+    episodes: int = 500,
+    results: Path = Path("results"),
+    out: Path | None = None,
+) -> int:
+    """Figures, tables and one page of all that was measured, with the paper's claims and what became of them.
+
+    It works with whatever there is, and says what is missing.
+
+    Args:
+        recipe: whose runs: fast, paper or smoke.
+        seeds: so many runs of each kind are wanted.
+        episodes: so many test episodes of each policy on each task are wanted.
+        results: the folder of the tables.
+        out: the page (default: report.html in that folder).
+    """
+    from efmdp.experiments import experiments  # torch takes seconds to import
+    from efmdp.report import write_report
+
+    if seeds < 1 or episodes < 1:
+        raise UserError("--seeds and --episodes are 1 or more")
+    where = out or results / "report.html"
+    with console.status("drawing"):
+        missing = write_report(experiments(recipe, range(seeds), episodes), results, where)
+    if missing:
+        say(f"missing: {len(missing)} kinds of runs, which the page names; efmdp reproduce --list shows their cost")
+    say(f"{where}, and figures in {results / 'figures'}")
+    return 0
+
+
+CAPTION = "measured just now, one thread a step, {cores} side by side; curricula that are solved early take less"
+
+
+def _seconds(text: str) -> float:
+    """
+    >>> _seconds("1h30m"), _seconds("90m"), _seconds("2h")
+    (5400.0, 5400.0, 7200.0)
+    """
+    match = re.fullmatch(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?", text)
+    hours, minutes = (float(part or 0) for part in match.groups()) if match else (0.0, 0.0)
+    if hours + minutes == 0:
+        raise UserError(f"--budget is {text!r}: write it as 2h, 90m or 1h30m")
+    return 3600 * hours + 60 * minutes

@@ -1,0 +1,419 @@
+"""The figures of the paper as data: what is trained, demonstrated, cloned and tested for each. Nothing runs here.
+
+Every step knows the command that does it, the steps that it needs before, and whether it is done; `launch` does the
+rest. All folders are relative to where the command is given: runs/, demos/ and results/.
+"""
+
+import difflib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import product
+from pathlib import Path
+from typing import Literal, NamedTuple, TypeAlias
+
+from efmdp.demos import Demos
+from efmdp.entities import UserError
+from efmdp.evaluate import policy_file
+from efmdp.networks import Kind
+from efmdp.oracle import SUBTASKS, parse_sources, subtasks
+from efmdp.recipes import TrainConfig, fast, make_network, paper, places_for, smoke
+from efmdp.runs import Run, as_stored, default_folder
+from efmdp.scripted import SCRIPTED, Scripted, code_sha256
+from efmdp.tables import read_table
+from efmdp.tasks import PUSH_FAMILY, SWITCH_FAMILY, SWITCH_PUSH_FAMILY, file_name, parse_task
+from efmdp.timing import FIELDS as TIMING_FIELDS
+from efmdp.zero_shot import Plan, digest, extrapolation, learning, stitching, unanswered
+
+RecipeName = Literal["fast", "paper", "smoke"]
+Study = Literal["learning", "extrapolation", "stitching", "timing"]
+
+RESULTS = Path("results")
+NETWORKS: tuple[Kind, ...] = ("mlp", "deep-set", "self-attention")  # the cheapest first
+MOST_PLACES = 6  # of an MLP that is tested on up to so many entities
+LEARNED = (*PUSH_FAMILY[:3], *SWITCH_FAMILY[:3], *SWITCH_PUSH_FAMILY[:2])
+EXTRAPOLATED = ("3-Push", "3-Switch", "2-Switch+2-Push")
+MIXTURES = ("2-Switch|2-Push", "2-Switch&2-Push", "2-Push|Stack", "2-Push&Stack")
+DEMONSTRATIONS = (1000, 2000, 3000, 4000, 5000)
+SUBTASK_OF = dict(zip(SUBTASKS, ("1-Push", "1-Switch", "Stack"), strict=True))
+
+
+@dataclass(frozen=True)
+class Training:
+    """A run of `efmdp train ddpg`."""
+
+    task: str
+    network: Kind
+    recipe: str  # as a run's config names it: fast, fast-no-curriculum, paper-fast, paper-slow or smoke
+    seed: int = 0
+    places: int | None = None
+    collisions: bool | None = None
+
+    needs: tuple["Step", ...] = ()
+
+    @property
+    def config(self) -> TrainConfig:
+        network = make_network(self.network, places_for(self.task, parse_task(self.task).entities), self.places)
+        match self.recipe.split("-"):
+            case ["fast", *others]:
+                config = fast(self.task, network, self.seed, curriculum=not others)
+            case ["paper", "fast" | "slow" as decay]:
+                config = paper(self.task, network, self.seed, decay)
+            case ["smoke"]:
+                config = smoke(self.task, network, self.seed)
+            case _:
+                raise ValueError(self.recipe)
+        return replace(config, collisions=self.collisions, threads=1)  # so that several share a machine well
+
+    @property
+    def folder(self) -> Path:
+        config = self.config
+        return default_folder(self.task, config.network.name, config.recipe, self.seed, self.collisions)
+
+    @property
+    def name(self) -> str:
+        return self.folder.name
+
+    @property
+    def is_done(self) -> bool:
+        """It is finished, and is what the recipe says today, with whatever number of threads."""
+        run = Run(self.folder)
+        stored = (run.config() or {}).get("config", {})
+        return run.is_finished and stored | {"threads": 1} == as_stored(self.config)
+
+    @property
+    def command(self) -> list[str]:
+        """To begin it; one that was begun goes on with as many threads as it has."""
+        if (self.folder / "config.json").exists():
+            return ["train", "resume", str(self.folder)]
+        recipe, *more = self.recipe.split("-")
+        return [
+            *("train", "ddpg", "--task", self.task, "--network", self.network, "--recipe", recipe),
+            *(("--no-curriculum",) if recipe == "fast" and more else ()),
+            *(("--decay", *more) if recipe == "paper" else ()),
+            *(("--max-entities", str(self.places)) if self.places else ()),
+            *(("--collisions", "True") if self.collisions else ()),
+            *("--seed", str(self.seed), "--threads", "1", "--out", str(self.folder)),
+        ]
+
+
+@dataclass(frozen=True)
+class Collecting:
+    """Demonstrations of a task by an agent that was trained on it, or by the scripted controller."""
+
+    task: str
+    episodes: int
+    expert: Training | None = None
+
+    @property
+    def needs(self) -> tuple["Step", ...]:
+        return (self.expert,) if self.expert else ()
+
+    @property
+    def whose(self) -> str:
+        return f"-of-{self.expert.folder.name}" if self.expert else ""
+
+    @property
+    def folder(self) -> Path:
+        return Path("demos") / f"{file_name(self.task).lower()}{self.whose}"
+
+    @property
+    def name(self) -> str:
+        return f"demonstrations-{self.folder.name}"
+
+    @property
+    def is_done(self) -> bool:
+        try:
+            demos = Demos(self.folder)
+            return len(demos) >= self.episodes and demos.about["policy_sha256"].startswith(self._source())
+        except UserError:
+            return False
+
+    def _source(self) -> str:
+        """The beginning of the SHA-256 of who shows it."""
+        return digest(policy_file(self.expert.folder, "best")) if self.expert else code_sha256(Scripted)
+
+    @property
+    def command(self) -> list[str]:
+        source = str(self.expert.folder) if self.expert else SCRIPTED
+        wanted = ("--task", self.task, "--from", source, "--episodes", str(self.episodes))
+        return ["collect", *wanted, "--out", str(self.folder)]
+
+
+@dataclass(frozen=True)
+class Cloning:
+    """A run of `efmdp train bc`."""
+
+    shown: Collecting
+    demos_used: int
+    network: Kind
+    seed: int = 0
+    places: int | None = None
+    is_smoke: bool = False
+
+    @property
+    def needs(self) -> tuple["Step", ...]:
+        return (self.shown,)
+
+    @property
+    def recipe(self) -> str:
+        return f"{'smoke-' if self.is_smoke else ''}bc-{self.demos_used}{self.shown.whose}"
+
+    @property
+    def task(self) -> str:
+        return self.shown.task
+
+    @property
+    def collisions(self) -> bool | None:
+        return self.shown.expert.collisions if self.shown.expert else None
+
+    @property
+    def folder(self) -> Path:
+        network = make_network(self.network, parse_task(self.task).entities, self.places)
+        return default_folder(self.task, network.name, self.recipe, self.seed)
+
+    @property
+    def name(self) -> str:
+        return self.folder.name
+
+    @property
+    def is_done(self) -> bool:
+        """It is finished, with the demonstrations that are there now."""
+        run = Run(self.folder)
+        if not (run.is_finished and self.shown.is_done):
+            return False
+        return (run.config() or {})["config"]["demos"] == Demos(self.shown.folder).digest(self.demos_used)
+
+    @property
+    def command(self) -> list[str]:
+        return [
+            *("train", "bc", "--demos", str(self.shown.folder), "--demos-used", str(self.demos_used)),
+            *("--network", self.network, "--seed", str(self.seed), "--threads", "1", "--out", str(self.folder)),
+            *(("--max-entities", str(self.places)) if self.places else ()),
+            *(("--recipe", "smoke") if self.is_smoke else ()),
+        ]
+
+
+@dataclass(frozen=True)
+class Evaluating:
+    """A trained policy by one of the studies of `efmdp evaluate`, which adds to the table of that name in results/."""
+
+    study: Study
+    of: Training | Cloning
+    episodes: int
+    oracle: tuple[Training, ...] = ()
+    """for its subtasks, in the order of SUBTASK_OF; scripted where there are none"""
+    wide: bool = False
+    """extrapolation goes on to ten entities"""
+
+    @property
+    def needs(self) -> tuple["Step", ...]:
+        return (self.of, *self.oracle)
+
+    @property
+    def name(self) -> str:
+        return f"{self.study}-{self.of.name}"
+
+    @property
+    def out(self) -> Path:
+        return RESULTS / f"{self.study}.csv"
+
+    @property
+    def which(self) -> Literal["best", "last"]:
+        """Which policy of the run, by the protocol."""
+        return "last" if self.study == "learning" else "best"
+
+    @property
+    def plan(self) -> Plan:
+        if self.study == "extrapolation":
+            return partial(extrapolation, wide=self.wide)
+        return stitching if self.study == "stitching" else learning
+
+    @property
+    def sources(self) -> list[str]:
+        """Who the oracle consists of, as the command line has it."""
+        names = {task: name for name, task in SUBTASK_OF.items()}
+        return [f"{names[run.task]}={run.folder}" for run in self.oracle] or [SCRIPTED]
+
+    @property
+    def is_done(self) -> bool:
+        if not all(step.is_done for step in self.needs):
+            return False
+        if self.study == "timing":
+            mine = digest(policy_file(self.of.folder, self.which))
+            return any(row["sha256"] == mine for row in read_table(self.out, TIMING_FIELDS))
+        sources = parse_sources(self.sources)
+        return not unanswered([self.of.folder], sources, self.plan, self.episodes, self.out, self.which)
+
+    @property
+    def command(self) -> list[str]:
+        return [
+            *("evaluate", self.study, str(self.of.folder), "--out", str(self.out)),
+            *(() if self.study == "timing" else ("--episodes", str(self.episodes), "--oracle", *self.sources)),
+            *(("--wide",) if self.wide else ()),
+        ]
+
+
+Step: TypeAlias = Training | Collecting | Cloning | Evaluating
+
+
+class Experiment(NamedTuple):
+    """A figure of the paper: what it shows, and the tests that it is drawn from, in a sensible order."""
+
+    name: str
+    shows: str
+    tests: tuple[Evaluating, ...]
+
+
+def experiments(recipe: RecipeName = "fast", seeds: Iterable[int] = range(5), episodes: int = 500) -> list[Experiment]:
+    """All figures. A seed comes before the next one, and cheap networks first: what is stopped can be looked at."""
+    plan = _Plan(recipe, tuple(seeds), episodes)
+    described = {
+        "learning": "RL from scratch: success against steps, eight tasks",
+        "imitation": "behaviour cloning of our RL agents: success against demonstrations, eight tasks",
+        "scripted-imitation": "behaviour cloning of the scripted controllers, tested on 1 to 6 entities",
+        "extrapolation": "trained on one number of entities, tested on others, RL",
+        "stitching": "trained on two tasks, tested on one that needs both, RL",
+        "deep-set-size": "Deep Sets small and large: N-Push extrapolation and Push+Stack stitching",
+        "collisions": "N-Push extrapolation where cubes collide",
+        "timing": "milliseconds a step and hours of training, N-Push",
+    }
+    return [
+        Experiment(name, shows, tuple(dict.fromkeys(getattr(plan, name.replace("-", "_"))())))
+        for name, shows in described.items()
+    ]
+
+
+def chosen(
+    everything: Sequence[Experiment], names: Sequence[str], tasks: Sequence[str], networks: Sequence[str]
+) -> list[Experiment]:
+    """The experiments of those names, with the tests of runs on those tasks and networks; nothing named means all."""
+    check_names("experiment", names, [experiment.name for experiment in everything])
+    tests = [test for experiment in everything for test in experiment.tests]
+    check_names("task", tasks, [test.of.task for test in tests])
+    check_names("network", networks, [test.of.network for test in tests])
+
+    def wanted(test: Evaluating) -> bool:
+        return (not tasks or test.of.task in tasks) and (not networks or test.of.network in networks)
+
+    kept = [
+        experiment._replace(tests=tuple(filter(wanted, experiment.tests)))
+        for experiment in everything
+        if not names or experiment.name in names
+    ]
+    if not any(experiment.tests for experiment in kept):
+        where = " and ".join(filter(None, (", ".join(tasks), ", ".join(networks))))
+        raise UserError(f"{', '.join(names)} has no runs with {where}: see efmdp reproduce --list")
+    return kept
+
+
+def check_names(what: str, names: Sequence[str], known: Sequence[str]) -> None:
+    for name in names:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, 1)
+            hint = f"did you mean {near[0]}?" if near else f"choose {', '.join(dict.fromkeys(known))}"
+            raise UserError(f"there is no {what} {name!r}: {hint}")
+
+
+def in_order(tests: Iterable[Evaluating]) -> list[Step]:
+    """Everything that they need and they themselves, each once and after what it needs."""
+    ordered: dict[Step, None] = {}
+
+    def add(step: Step) -> None:
+        for needed in step.needs:
+            add(needed)
+        ordered.setdefault(step)
+
+    for test in tests:
+        add(test)
+    return list(ordered)
+
+
+class _Plan:
+    """What each figure is made of, with one recipe."""
+
+    def __init__(self, recipe: RecipeName, seeds: tuple[int, ...], episodes: int) -> None:
+        self.recipe, self.seeds, self.episodes = recipe, seeds, episodes
+        self.is_smoke = recipe == "smoke"
+        self.demonstrations = (10, 20) if self.is_smoke else DEMONSTRATIONS
+
+    def learning(self) -> Iterator[Evaluating]:
+        for seed, network, task in product(self.seeds, NETWORKS, LEARNED):
+            for run in self._trainings(task, network, seed, scratch=True):
+                yield self._test("learning", run)
+
+    def imitation(self) -> Iterator[Evaluating]:
+        for seed, network, task, used in product(self.seeds, NETWORKS, LEARNED, self.demonstrations):
+            yield self._test("learning", self._clone(task, self._expert(task), network, used, seed))
+
+    def scripted_imitation(self) -> Iterator[Evaluating]:
+        few, *_, many = self.demonstrations
+        for seed, network, task, used in product(self.seeds, NETWORKS, EXTRAPOLATED[:2], (few, many)):
+            run = self._clone(task, None, network, used, seed, MOST_PLACES)
+            yield Evaluating("learning", run, self.episodes)
+            yield Evaluating("extrapolation", run, self.episodes)
+
+    def extrapolation(self) -> Iterator[Evaluating]:
+        for seed, network, task in product(self.seeds, NETWORKS, EXTRAPOLATED):
+            yield from self._extrapolate(task, network, seed)
+
+    def stitching(self) -> Iterator[Evaluating]:
+        for seed, network, mixture in product(self.seeds, NETWORKS, MIXTURES):
+            for run in self._trainings(mixture, network, seed):
+                yield self._test("stitching", run)
+
+    def deep_set_size(self) -> Iterator[Evaluating]:
+        sizes: tuple[Kind, ...] = ("deep-set", "deep-set-large")
+        for seed, network in product(self.seeds, sizes):
+            yield from self._extrapolate("3-Push", network, seed)
+            for run in self._trainings("2-Push|Stack", network, seed):
+                yield self._test("stitching", run)
+
+    def collisions(self) -> Iterator[Evaluating]:
+        for seed, network in product(self.seeds, NETWORKS):
+            yield from self._extrapolate("3-Push", network, seed, collisions=True)
+
+    def timing(self) -> Iterator[Evaluating]:
+        for seed, network, task in product(self.seeds, NETWORKS, PUSH_FAMILY[:3]):
+            for run in self._trainings(task, network, seed, scratch=True):
+                yield Evaluating("timing", run, self.episodes)
+
+    def _extrapolate(self, task: str, network: Kind, seed: int, collisions: bool | None = None) -> Iterator[Evaluating]:
+        """Switches are trained from scratch: a curriculum would show a policy the fewer entities that it is tested on.
+
+        Cubes take too long that way on two cores."""
+        scratch = task in SWITCH_FAMILY
+        for run in self._trainings(task, network, seed, scratch):
+            places = MOST_PLACES if network == "mlp" else None
+            yield self._test("extrapolation", replace(run, places=places, collisions=collisions))
+
+    def _trainings(self, task: str, network: Kind, seed: int, scratch: bool = False) -> Iterator[Training]:
+        """One run, or where the paper tries two schedules of exploration, one with each."""
+        for recipe in self._recipes(task, scratch):
+            yield Training(task, network, recipe, seed)
+
+    def _recipes(self, task: str, scratch: bool) -> list[str]:
+        network = make_network("deep-set", 1)
+        if self.recipe == "smoke":
+            return ["smoke"]
+        if self.recipe == "fast":
+            return [fast(task, network, 0, curriculum=not scratch).recipe]
+        same = paper(task, network, 0, "fast").stages == paper(task, network, 0, "slow").stages
+        return ["paper-fast"] if same else ["paper-fast", "paper-slow"]
+
+    def _expert(self, task: str) -> Training:
+        """Deep Sets with seed 0, chosen beforehand and not for its success."""
+        return next(self._trainings(task, "deep-set", 0))
+
+    def _clone(
+        self, task: str, expert: Training | None, network: Kind, used: int, seed: int, places: int | None = None
+    ) -> Cloning:
+        shown = Collecting(task, max(self.demonstrations), expert)
+        return Cloning(shown, used, network, seed, places if network == "mlp" else None, self.is_smoke)
+
+    def _test(self, study: Study, run: Training | Cloning) -> Evaluating:
+        """Beside the oracle of the paper, whose parts were trained by the same recipe."""
+        test = Evaluating(study, run, self.episodes, wide=study == "extrapolation")
+        needed = {name for trial in test.plan(run.task, {}) for name in subtasks(trial.task)}
+        parts = [next(self._trainings(SUBTASK_OF[name], "deep-set", 0)) for name in SUBTASKS if name in needed]
+        return replace(test, oracle=tuple(parts))

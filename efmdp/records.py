@@ -1,0 +1,107 @@
+"""What is kept of a run when its folder is gone: two tables in results/, which the report is made from.
+
+runs.csv      a row for each run: what it is, what it cost, its policies' SHA-256, and the command and commit
+curves.csv    a row for each of its epochs: success on the selection seeds against steps, updates and minutes
+"""
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from efmdp.entities import UserError
+from efmdp.networks import NetworkConfig
+from efmdp.runs import Run, minutes, read_rows
+from efmdp.tables import Row, only_writer, read_table, write_table
+from efmdp.zero_shot import digest
+
+WHAT = ("run", "method", "task", "collisions", "network", "recipe", "seed")
+COST = ("finished", "threads", "epochs", "steps", "updates", "minutes", "peak_mb")
+RUNS = (*WHAT, *COST, "best_sha256", "last_sha256", "commit", "command")
+CURVES = ("run", "epoch", "task", "steps", "updates", "minutes", "success_once", "success_end", "entities_solved")
+
+RECIPES = {  # what asks efmdp train ddpg for them
+    "fast": [],
+    "fast-no-curriculum": ["--no-curriculum"],
+    "paper-fast": ["--recipe", "paper", "--decay", "fast"],
+    "paper-slow": ["--recipe", "paper", "--decay", "slow"],
+    "smoke": ["--recipe", "smoke"],
+}
+
+
+def record(folder: Path, results: Path) -> None:
+    """Put the run into both tables, in the place of what they say of it."""
+    metrics, timings = read_rows(folder / "metrics.csv"), read_rows(folder / "timings.csv")
+    epochs = list(zip(metrics, timings, strict=False))  # a run that works may be between the two
+    if not epochs:
+        return
+    curve = [_point(folder.name, row, timing) for row, timing in epochs]
+    _replace(results / "curves.csv", CURVES, curve)
+    _replace(results / "runs.csv", RUNS, [_summary(folder, *epochs[-1])])
+
+
+def _point(run: str, row: Row, timing: Row) -> Row:
+    measured = {name: row.get(name, "") for name in CURVES}  # cloning has no steps
+    return measured | {"run": run, "minutes": f"{minutes(timing):.2f}"}
+
+
+def _summary(folder: Path, last: Row, timing: Row) -> Row:
+    stored = Run(folder).config()
+    if stored is None:
+        raise UserError(f"{folder} has no config.json: restore it")
+    config = stored["config"]
+    options = config.get("options", config)  # of a clone they are those of its demonstrations
+    return {
+        "run": folder.name,
+        "method": stored.get("method", "ddpg"),
+        "task": config["task"],
+        "collisions": str(bool(options.get("collisions"))),
+        "network": NetworkConfig(**config["network"]).name,
+        "recipe": config["recipe"],
+        "seed": str(config["seed"]),
+        "finished": str(Run(folder).is_finished),
+        "threads": str(config["threads"]),
+        "epochs": last["epoch"],
+        "steps": last.get("steps", ""),
+        "updates": last["updates"],
+        "minutes": f"{minutes(timing):.1f}",
+        "peak_mb": f"{float(timing['peak_mb']):.0f}",
+        "best_sha256": _digest(folder / "policy-best.safetensors"),
+        "last_sha256": _digest(folder / "policy-last.safetensors"),
+        "commit": stored["versions"]["commit"],
+        "command": training_command(stored),
+    }
+
+
+def training_command(stored: dict[str, Any]) -> str:
+    """What trains such a run anew, from its config.json; demonstrations are thought to lie in demos/."""
+    config = stored["config"]
+    if stored.get("method") == "bc":
+        what = ["bc", "--demos", str(Path("demos") / Path(stored["demos"]).name)]
+        what += ["--demos-used", str(config["demos_used"])]
+        recipe = ["--recipe", "smoke"] if config["recipe"].startswith("smoke") else []
+    elif config["recipe"] in RECIPES:
+        what, recipe = ["ddpg", "--task", config["task"]], RECIPES[config["recipe"]]
+    else:
+        raise UserError(f"no option asks for the recipe {config['recipe']!r}: known are {', '.join(RECIPES)}")
+    asked = {
+        "--network": config["network"]["kind"],
+        "--seed": config["seed"],
+        "--collisions": config.get("collisions"),
+        "--max-entities": config["network"]["max_entities"],
+        "--threads": config["threads"] if config["threads"] != 2 else None,  # what efmdp train takes by itself
+    }
+    options = [word for name, value in asked.items() if value is not None for word in (name, str(value))]
+    return shlex.join(["efmdp", "train", *what, *recipe, *options])
+
+
+def _digest(policy: Path) -> str:
+    return digest(policy) if policy.exists() else ""  # a curriculum has no best policy before its last stage
+
+
+def _replace(path: Path, fields: Sequence[str], rows: Sequence[Row]) -> None:
+    """The new rows of a run in the place of its old ones; runs are in the order of their names."""
+    run = rows[0]["run"]
+    with only_writer(path):
+        others = [row for row in read_table(path, fields) if row["run"] != run]
+        write_table(path, sorted([*others, *rows], key=lambda row: row["run"]))
