@@ -135,9 +135,9 @@ def demo_command(out: Path = Path("runs/demo"), minutes: float = 4, episodes: in
     check_minutes(minutes)
     if episodes < 1:
         raise UserError(f"--episodes is {episodes}: play at least one")
-    from efmdp.demo import demo_configs, run_demo  # torch takes seconds to import
+    from efmdp.demo import demo_runs, run_demo  # torch takes seconds to import
 
-    run_demo(demo_configs(), out, minutes, episodes)
+    run_demo(demo_runs(out), out, minutes, episodes)
     return 0
 
 

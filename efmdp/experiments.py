@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
 from pathlib import Path
-from typing import Literal, NamedTuple, TypeAlias
+from typing import ClassVar, Literal, NamedTuple, TypeAlias
 
 from efmdp.demos import Demos
 from efmdp.entities import UserError
@@ -48,8 +48,9 @@ class Training:
     seed: int = 0
     places: int | None = None
     collisions: bool | None = None
+    root: Path = Path("runs")
 
-    needs: tuple["Step", ...] = ()
+    needs: ClassVar[tuple["Step", ...]] = ()
 
     @property
     def config(self) -> TrainConfig:
@@ -68,7 +69,7 @@ class Training:
     @property
     def folder(self) -> Path:
         config = self.config
-        return default_folder(self.task, config.network.name, config.recipe, self.seed, self.collisions)
+        return default_folder(self.task, config.network.name, config.recipe, self.seed, self.collisions, self.root)
 
     @property
     def name(self) -> str:

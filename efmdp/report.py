@@ -40,19 +40,22 @@ a { color: var(--link) }
 figure { margin: 1rem 0 }
 img, video { display: block; max-width: 100%; height: auto; border-radius: 6px; background: #fff }
 figure img { margin: 0 auto }
+img.png { min-width: 34rem } /* a phone scrolls sideways instead of showing tiny letters */
 video { width: 100%; max-width: 480px }
 .side { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(20rem, 100%), 1fr)); gap: 1.5rem }
 .wide, pre { overflow-x: auto }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .92rem }
 th, td { padding: .3rem .8rem .3rem 0; text-align: left; vertical-align: top; border-bottom: 1px solid var(--line) }
 td.number, th.number { text-align: right; white-space: nowrap }
+.claims td:last-child { white-space: nowrap }
 .holds { color: var(--good); font-weight: 600 }
 .does-not-hold { color: var(--bad); font-weight: 600 }
 .not-enough-data { color: var(--dim) }
 .dim, figcaption, small { color: var(--dim); font-size: .9rem }
 details { margin: .6rem 0 }
 summary { cursor: pointer; color: var(--link) }
-li, td { overflow-wrap: anywhere }
+.wide td { white-space: nowrap }
+li, .claims td { overflow-wrap: anywhere }
 pre { padding: .8rem; border-radius: 6px; background: var(--code) }
 nav { columns: 2 12rem }
 @media (max-width: 40rem) {
@@ -82,7 +85,7 @@ INTRODUCTION = (
     "oracle solves one entity after the other with a policy for each subtask."
 )
 CAPTIONS = {
-    "learning": "Success on the selection episodes of each epoch, mean and 95 % interval over seeds; dashed: the oracle.",
+    "learning": "Success on the selection episodes, mean and 95 % interval over seeds; dashed: the oracle.",
     "imitation": "Success of clones against the number of demonstrations; dashed: the oracle.",
     "scripted-imitation": "Success of clones of the scripted controllers; dashed: the scripted oracle.",
     "scripted-imitation-extrapolation": "The clones of the most demonstrations; hatched: what they were trained on.",
@@ -104,21 +107,30 @@ class Section(NamedTuple):
     body: str
 
 
-def write_report(experiments: Sequence[Experiment], results: Path, out: Path) -> list[str]:
+def write_report(
+    experiments: Sequence[Experiment],
+    results: Path,
+    out: Path,
+    title: str = TITLE,
+    introduction: str = INTRODUCTION,
+    command: str = "efmdp report",
+) -> list[str]:
     """Figures and statistics into results/, and the page; returns what is missing, a line for each kind of run."""
     _gather(experiments, results)
     evidence = Evidence(results)
     for study in ("learning", "extrapolation", "stitching"):
         for rows in grouped(evidence.tables[study], *STUDY).values():
             write_summary(results / f"{study}.csv", summarise(rows))
-    sections = [_pictures(), _claims(experiments, evidence)]
-    sections += [_experiment(experiment, evidence) for experiment in experiments]
+    sections = [_experiment(experiment, evidence) for experiment in experiments]
+    if title == TITLE:
+        sections = [_pictures(), _claims(experiments, evidence), *sections]
     known = versions()
-    made = f"Made by efmdp {known['efmdp']}, commit {known['commit'][:10]}, on {time.strftime('%Y-%m-%d')}."
+    commit, today = known["commit"][:10], time.strftime("%Y-%m-%d")
+    made = f"Made by <code>{html.escape(command)}</code>, efmdp {known['efmdp']}, commit {commit}, on {today}."
     links = "".join(f'<li><a href="#{s.name}">{html.escape(s.heading)}</a></li>' for s in sections)
-    intro = f"<p>{INTRODUCTION} {made}</p><nav><ul>{links}</ul></nav>"
+    intro = f"<p>{introduction} {made}</p><nav><ul>{links}</ul></nav>"
     out.parent.mkdir(parents=True, exist_ok=True)
-    replace_file(out.parent, out.name, page(TITLE, intro, sections).encode())
+    replace_file(out.parent, out.name, page(title, intro, sections).encode())
     return [f"{experiment.name}: {line}" for experiment in experiments for line in missing(experiment, evidence)]
 
 
@@ -141,7 +153,8 @@ def _pictures() -> Section:
             (gallery.tasks(), "The tasks. A ball marks where a cube, or the end of a lever, should be."),
             (gallery.stitching(), "Stitching: what is trained together, and what needs the skills of both."),
         )
-        shown = "".join(_figure(image, caption, "jpeg") for image, caption in images)
+        teaser, *others = (_figure(image, caption, "jpeg") for image, caption in images)
+        shown = f'{teaser}<div class="side">{"".join(others)}</div>'
     except UserError as error:  # nothing can be rendered here
         shown = f'<p class="dim">No pictures: {html.escape(str(error))}</p>'
     drawings = (diagrams.EFMDP, diagrams.DEEP_SETS, diagrams.SELF_ATTENTION)
@@ -279,7 +292,8 @@ def _html_table(head: Sequence[str], body: Sequence[Sequence[str]], words: int) 
 def _figure(image: bytes, caption: str, kind: str = "png") -> str:
     data = base64.b64encode(image).decode()
     text = html.escape(caption)
-    return f'<figure><img src="data:image/{kind};base64,{data}" alt="{text}"><figcaption>{text}</figcaption></figure>'
+    shown = f'<div class="wide"><img class="{kind}" src="data:image/{kind};base64,{data}" alt="{text}"></div>'
+    return f"<figure>{shown}<figcaption>{text}</figcaption></figure>"
 
 
 def _film(film: Film) -> str:

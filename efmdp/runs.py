@@ -281,14 +281,16 @@ class Run:
                 segment.unlink()
 
 
-def default_folder(task: str, network: str, recipe: str, seed: int, collisions: bool | None = None) -> Path:
+def default_folder(
+    task: str, network: str, recipe: str, seed: int, collisions: bool | None = None, root: Path = Path("runs")
+) -> Path:
     """Where a run lies unless told otherwise.
 
     >>> str(default_folder("2-Switch|2-Push", "deep-set", "fast", 0))
     'runs/2-Switch-or-2-Push-deep-set-fast-0'
     """
     title = f"{task}-collisions" if collisions else task
-    return Path("runs") / file_name(f"{title}-{network}-{recipe}-{seed}")
+    return root / file_name(f"{title}-{network}-{recipe}-{seed}")
 
 
 def read_rows(path: Path) -> list[dict[str, str]]:

@@ -1,3 +1,4 @@
+import base64
 import csv
 import os
 import signal
@@ -9,16 +10,12 @@ from typing import Any
 import imageio_ffmpeg
 import pytest
 
-from efmdp import demo
+from efmdp import films
 from efmdp.ddpg import DDPGConfig
-from efmdp.demo import LABELS, Result, conclusion, demo_configs, run_demo, train
+from efmdp.demo import conclusion, demo_runs, run_demo, train
 from efmdp.entities import Objective, UserError
-from efmdp.env import FetchEnv
 from efmdp.networks import NetworkConfig
 from efmdp.recipes import Stage, TrainConfig
-from efmdp.rollout import Outcome, Policy
-from efmdp.runs import RunError
-from efmdp.video import film_episodes
 
 TINY = TrainConfig(
     task="3-Switch",
@@ -35,7 +32,6 @@ TINY = TrainConfig(
     selection_episodes=2,
     threads=1,
 )
-CONFIGS = {"deep-set": TINY, "mlp": replace(TINY, network=NetworkConfig("mlp", width=16, max_entities=6))}
 DISCS = replace(TINY, task="1-Disc", stages=(Stage("1-Disc", 3),))  # quick, for what is not about switches
 
 
@@ -50,15 +46,13 @@ def no_tensorboard() -> Iterator[None]:
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A whole demo at runs/demo of a folder, with a small and short film."""
-
-    def film(env: FetchEnv, policy: Policy, episodes: int, seed: int, path: Path) -> tuple[int, list[Outcome]]:
-        return film_episodes(env, policy, 1, seed, path, 64, 48)
-
     folder = tmp_path_factory.mktemp("demo")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        patch.setattr(demo, "film_episodes", film)
-        run_demo(CONFIGS, folder / "runs" / "demo", minutes=1, episodes=4)
+        patch.setattr(films, "WIDTH", 64)
+        patch.setattr(films, "HEIGHT", 48)
+        out = Path("runs") / "demo"
+        run_demo(demo_runs(out, "smoke"), out, minutes=1, episodes=4)
     return folder / "runs" / "demo"
 
 
@@ -67,38 +61,36 @@ def rows(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
+NAMES = {"deep-set": "3-Switch-deep-set-smoke-0", "mlp-6": "3-Switch-mlp-6-smoke-0"}
+
+
 def test_table_of_both_networks_on_all_numbers_of_switches(finished: Path) -> None:
-    table = rows(finished / "extrapolation.csv")
-    assert tuple(table[0]) == Result._fields
-    assert {(row["network"], int(row["entities"])) for row in table} == {(n, e) for n in LABELS for e in range(1, 7)}
-    assert len(table) == 12
-    for row in table:
-        assert row["task"] == f"{row['entities']}-Switch"
-        success, low, high = (float(row[name]) for name in ("success_once", "low", "high"))
-        assert 0 <= low <= success <= high <= 1
-        assert low < high
-        assert 0 <= float(row["success_end"]) <= success
-        assert 0 <= float(row["entities_solved"]) <= 1
+    table = rows(finished / "results" / "extrapolation.csv")
+    assert {(row["network"], row["task"]) for row in table} == {
+        (network, f"{n}-Switch") for network in (*NAMES, "oracle") for n in range(1, 7)
+    }
+    assert {row["episodes"] for row in table} == {"4"}
 
 
 def test_picture_film_and_page(finished: Path) -> None:
-    assert (finished / "extrapolation.png").read_bytes().startswith(b"\x89PNG")
-    reader = imageio_ffmpeg.read_frames(str(finished / "6-Switch.mp4"))
+    for name in ("learning", "extrapolation"):
+        assert (finished / "results" / "figures" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+    film = finished / "results" / "films" / f"{NAMES['deep-set']}-on-6-Switch.mp4"
+    reader = imageio_ffmpeg.read_frames(str(film))
     assert next(reader)["size"] == (64, 48)
     assert len(list(reader)) > 30
     page = (finished / "summary.html").read_text()
-    for row in rows(finished / "extrapolation.csv"):
-        success, low, high = (100 * float(row[name]) for name in ("success_once", "low", "high"))
-        assert f"<td>{success:.0f} ({low:.0f} to {high:.0f})</td>" in page
-    assert '<video src="6-Switch.mp4"' in page
-    assert "efmdp watch runs/demo/deep-set/policy-best.safetensors --task 6-Switch" in page
+    for row in rows(finished / "results" / "extrapolation.csv"):
+        if row["network"] != "oracle":
+            success, low, high = (100 * float(row[name]) for name in ("success_once", "low", "high"))
+            assert f"<td class=number>{success:.1f} ({low:.0f} to {high:.0f}), 1 seed</td>" in page
+    assert base64.b64encode(film.read_bytes()).decode() in page
     assert "efmdp demo --out runs/demo --minutes 1 --episodes 4" in page
-    assert "torch 2" in page
-    assert "<td>240</td>" in page  # steps
+    assert "efmdp train ddpg --task 3-Switch --recipe smoke --network mlp --seed 0 --max-entities 6" in page
+    assert 'class="claims"' not in page  # two runs of minutes decide nothing
     assert str(finished.parents[1]) not in page
     assert "$" not in page
-    left_over = [path for path in finished.rglob("*") if path.suffix == ".tmp" or "unfinished" in path.name]
-    assert left_over == []
+    assert not list(finished.rglob("*.tmp"))
 
 
 def test_again_nothing_is_trained_and_no_film_is_no_failure(
@@ -107,17 +99,17 @@ def test_again_nothing_is_trained_and_no_film_is_no_failure(
     def broken(*_: Any) -> None:
         raise UserError("no OpenGL here")
 
-    monkeypatch.setattr(demo, "Picture", broken)
-    trained = [finished / network / name for network in LABELS for name in ("metrics.csv", "policy-last.safetensors")]
+    monkeypatch.chdir(finished.parents[1])
+    monkeypatch.setattr(films, "film_episodes", broken)
+    out = Path("runs") / "demo"
+    for film in (out / "results" / "films").iterdir():
+        film.unlink()
+    trained = [out / name / file for name in NAMES.values() for file in ("metrics.csv", "policy-last.safetensors")]
     before = [path.read_bytes() for path in trained]
-    run_demo(CONFIGS, finished, minutes=1, episodes=2)
+    run_demo(demo_runs(out, "smoke"), out, minutes=1, episodes=2)
     assert [path.read_bytes() for path in trained] == before
-    assert "<video" not in (finished / "summary.html").read_text()
-    said = capsys.readouterr().out
-    assert "no film: no OpenGL here" in said
-    assert said.strip().endswith("summary.html")
-    with pytest.raises(RunError, match=r"deep-set holds a different run \(seed was 0, now 1\): choose another --out"):
-        run_demo({"deep-set": replace(TINY, seed=1)}, finished, minutes=1, episodes=2)
+    assert "<video" not in (out / "summary.html").read_text()
+    assert capsys.readouterr().out.strip().endswith("summary.html")
 
 
 def test_minutes_are_for_all_calls_together(tmp_path: Path) -> None:
@@ -153,20 +145,23 @@ def test_too_slow_for_the_curriculum_it_goes_on_to_the_task(tmp_path: Path, caps
 def test_matplotlib_is_missed_before_the_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(UserError, match=r"pip install 'efmdp\[plots\]'"):
-        run_demo(CONFIGS, tmp_path, minutes=1, episodes=2)
+        run_demo(demo_runs(tmp_path, "smoke"), tmp_path, minutes=1, episodes=2)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_both_are_trained_alike_and_fit_all_tests() -> None:
-    configs = demo_configs()
-    assert configs["mlp"].network.max_entities == 6
-    assert configs["mlp"] == replace(configs["deep-set"], network=configs["mlp"].network)
-    assert configs["deep-set"].task == "3-Switch"
+    sets, mlp = (run.config for run in demo_runs(Path("demo")))
+    assert mlp.network.max_entities == 6
+    assert mlp == replace(sets, network=mlp.network)
+    assert (sets.task, sets.recipe) == ("3-Switch", "fast")
 
 
 def test_conclusion() -> None:
-    success = {("deep-set", 3): 0.97, ("deep-set", 6): 0.81, ("mlp", 3): 0.9, ("mlp", 6): 0.0}
-    results = [Result(network, "", count, 100, rate, 0, 1, 0, 0) for (network, count), rate in success.items()]
+    success = {("deep-set", 3): 0.97, ("deep-set", 6): 0.81, ("mlp-6", 3): 0.9, ("mlp-6", 6): 0.0}
+    results = [
+        {"network": network, "task": f"{count}-Switch", "success_once": str(rate)}
+        for (network, count), rate in success.items()
+    ]
     assert conclusion(results) == (
         "Deep Sets: 97 % on 3 switches, 81 % on 6, which it never saw; "
         "MLP: 90 % on 3 switches, 0 % on 6, which it never saw"
