@@ -28,13 +28,15 @@ _LATER = {  # torch takes seconds to import, and the environments do without it
     "SelfAttentionActor": "networks",
     "SelfAttentionCritic": "networks",
     "load_policy": "evaluate",
+    "register_network": "networks:register",
 }
 
 
 def __getattr__(name: str) -> Any:
     if name not in _LATER:
         raise AttributeError(f"module 'efmdp' has no attribute {name!r}")
-    return getattr(import_module(f"efmdp.{_LATER[name]}"), name)
+    module, _, called = _LATER[name].partition(":")
+    return getattr(import_module(f"efmdp.{module}"), called or name)
 
 
 def _register() -> None:

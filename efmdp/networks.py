@@ -7,6 +7,8 @@ the entities marked True exist: what the others hold has no influence, so one ba
 Shapes: B batch, N entities, U agent, E entity, G subgoal, A action; H heads, W width, D = W / H.
 """
 
+import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal, get_args
@@ -18,17 +20,35 @@ from torch.nn import functional as F
 from efmdp.entities import CannotPlay, EntityDims, UserError
 
 Kind = Literal["mlp", "deep-set", "deep-set-large", "self-attention"]
+MakeBody = Callable[[EntityDims, int, int], nn.Module]
 
 # Hides an entity from attention; finite, so that a sample without any entity sums nothing instead of giving NaN.
 HIDDEN = -1e30
+
+_OWN: dict[str, MakeBody] = {}  # registered in this process
+
+
+def register(kind: str, make_body: MakeBody) -> None:
+    """Let NetworkConfig(kind) mean a network of your own in this process: see docs/your-own-network.md.
+
+    make_body(dims, n_action, n_out) makes the body of an actor (n_action 0) or of a critic. It is called as
+    body(agent, entities, goals, action or None, mask or None), as the bodies below are, and gives (B, n_out).
+    """
+    if kind in get_args(Kind):
+        raise UserError(f"{kind!r} is a network of efmdp: choose another name for yours")
+    # Folders and the zoo are named after it, and tables mean something else by these two.
+    if not re.fullmatch("[a-z0-9]+(-[a-z0-9]+)*", kind) or kind == "oracle" or kind.startswith("mlp-"):
+        raise UserError(f"a network cannot be called {kind!r}: use a-z, 0-9 and single hyphens, not oracle or mlp-...")
+    if _OWN.setdefault(kind, make_body) != make_body:
+        raise UserError(f"another network {kind!r} is registered already: choose another name, or a new process")
 
 
 @dataclass(frozen=True)
 class NetworkConfig:
     """Which architecture, and its sizes (the paper's by default)."""
 
-    kind: Kind = "deep-set"
-    """architecture of actor and critic"""
+    kind: str = "deep-set"
+    """architecture of actor and critic: a `Kind`, or what was registered (whose sizes are its own affair)"""
     width: int = 256
     """units of every hidden layer; the embedding size of self-attention"""
     heads: int = 4
@@ -41,8 +61,9 @@ class NetworkConfig:
     """entities the input is zero-padded to (mlp only, and needed there)"""
 
     def __post_init__(self) -> None:
-        if self.kind not in get_args(Kind):
-            raise UserError(f"unknown network {self.kind!r}: choose {', '.join(get_args(Kind))}")
+        if self.kind not in (*get_args(Kind), *_OWN):
+            known, own = ", ".join((*get_args(Kind), *_OWN)), f"efmdp.networks.register({self.kind!r}, ...)"
+            raise UserError(f"unknown network {self.kind!r}: choose {known}; your own needs {own} before it is loaded")
         if (self.kind == "mlp") != (self.max_entities is not None):
             raise UserError(f"max_entities is {self.max_entities}: an mlp needs it, other networks take any number")
         if self.max_entities is not None and not 1 <= self.max_entities <= 1000:
@@ -185,7 +206,8 @@ class Critic(nn.Module):
         self, agent: Tensor, entities: Tensor, goals: Tensor, action: Tensor, mask: Tensor | None = None
     ) -> Tensor:
         """agent (B, U), entities (B, N, E), goals (B, N, G), action (B, A), mask (B, N) bool; to (B,)."""
-        return self.body(agent, *existing(entities, goals, mask), action, mask).squeeze(-1)  # (B, 1) to (B,)
+        values = self.body(agent, *existing(entities, goals, mask), action, mask)  # (B, 1)
+        return values.reshape(len(agent))  # values of each entity would not fit, where squeezed ones broadcast
 
 
 def existing(entities: Tensor, goals: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -231,6 +253,8 @@ class SelfAttentionCritic(Critic):
 
 
 def make_actor(config: NetworkConfig, dims: EntityDims) -> Actor:
+    if config.kind in _OWN:
+        return Actor(_OWN[config.kind](dims, 0, dims.action))
     if config.kind == "mlp":
         assert config.max_entities is not None
         return MLPActor(dims, config.max_entities, config.width)
@@ -240,6 +264,8 @@ def make_actor(config: NetworkConfig, dims: EntityDims) -> Actor:
 
 
 def make_critic(config: NetworkConfig, dims: EntityDims) -> Critic:
+    if config.kind in _OWN:
+        return Critic(_OWN[config.kind](dims, dims.action, 1))
     if config.kind == "mlp":
         assert config.max_entities is not None
         return MLPCritic(dims, config.max_entities, config.width)

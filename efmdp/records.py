@@ -11,7 +11,7 @@ from typing import Any
 
 from efmdp.entities import UserError
 from efmdp.networks import NetworkConfig
-from efmdp.runs import Run, minutes, read_rows
+from efmdp.runs import Run, default_folder, minutes, read_rows
 from efmdp.tables import Row, only_writer, read_table, write_table
 from efmdp.zero_shot import digest
 
@@ -38,6 +38,20 @@ def record(folder: Path, results: Path) -> None:
     curve = [_point(folder.name, row, timing) for row, timing in epochs]
     _replace(results / "curves.csv", CURVES, curve)
     _replace(results / "runs.csv", RUNS, [_summary(folder, *epochs[-1])])
+
+
+def record_all(root: Path, results: Path) -> None:
+    """The runs in a folder that have the name which `efmdp train` gives them; others were tried for something else."""
+    for path in sorted(root.glob("*/config.json")):
+        folder = path.parent
+        if folder.name == _usual_name(Run(folder).config() or {}):
+            record(folder, results)
+
+
+def _usual_name(stored: dict[str, Any]) -> str:
+    config = stored["config"]
+    network = NetworkConfig(**config["network"])
+    return default_folder(config["task"], network.name, config["recipe"], config["seed"], config.get("collisions")).name
 
 
 def _point(run: str, row: Row, timing: Row) -> Row:

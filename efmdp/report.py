@@ -18,7 +18,7 @@ from efmdp.evidence import Evidence, Point, over_seeds
 from efmdp.experiments import Experiment
 from efmdp.figures import LABELS, ORACLE
 from efmdp.films import Film, films_of
-from efmdp.records import record
+from efmdp.records import record_all
 from efmdp.runs import replace_file, versions
 from efmdp.stats import Rate
 from efmdp.tables import Row, grouped
@@ -116,14 +116,18 @@ def write_report(
     command: str = "efmdp report",
 ) -> list[str]:
     """Figures and statistics into results/, and the page; returns what is missing, a line for each kind of run."""
-    _gather(experiments, results)
+    for root in {test.of.folder.parent for experiment in experiments for test in experiment.tests}:
+        record_all(root, results)
     evidence = Evidence(results)
     for study in ("learning", "extrapolation", "stitching"):
         for rows in grouped(evidence.tables[study], *STUDY).values():
             write_summary(results / f"{study}.csv", summarise(rows))
     sections = [_experiment(experiment, evidence) for experiment in experiments]
     if title == TITLE:
-        sections = [_pictures(), _claims(experiments, evidence), *sections]
+        found = judged(experiments, evidence)
+        results.mkdir(parents=True, exist_ok=True)
+        replace_file(results, "claims.md", _claims_as_markdown(found).encode())
+        sections = [_pictures(results), _claims(found), *sections]
     known = versions()
     commit, today = known["commit"][:10], time.strftime("%Y-%m-%d")
     made = f"Made by <code>{html.escape(command)}</code>, efmdp {known['efmdp']}, commit {commit}, on {today}."
@@ -139,21 +143,16 @@ def page(title: str, intro: str, sections: Sequence[Section]) -> str:
     return PAGE.substitute(title=html.escape(title), style=STYLE, body="\n".join(parts))
 
 
-def _gather(experiments: Sequence[Experiment], results: Path) -> None:
-    """Take over what the folders of runs say, as far as they are there."""
-    for folder in dict.fromkeys(test.of.folder for experiment in experiments for test in experiment.tests):
-        if (folder / "config.json").exists():
-            record(folder, results)
-
-
-def _pictures() -> Section:
+def _pictures(results: Path) -> Section:
     try:
-        images = (
-            (gallery.teaser(), "Trained on three cubes, tested on three to six."),
-            (gallery.tasks(), "The tasks. A ball marks where a cube, or the end of a lever, should be."),
-            (gallery.stitching(), "Stitching: what is trained together, and what needs the skills of both."),
-        )
-        teaser, *others = (_figure(image, caption, "jpeg") for image, caption in images)
+        images = {
+            "teaser": (gallery.teaser(), "Trained on three cubes, tested on three to six."),
+            "tasks": (gallery.tasks(), "The tasks. A ball marks where a cube, or the end of a lever, should be."),
+            "pairs": (gallery.stitching(), "Stitching: what is trained together, and what needs the skills of both."),
+        }
+        for name, (image, _) in images.items():
+            _keep(results, f"{name}.jpg", image)
+        teaser, *others = (_figure(image, caption, "jpeg") for image, caption in images.values())
         shown = f'{teaser}<div class="side">{"".join(others)}</div>'
     except UserError as error:  # nothing can be rendered here
         shown = f'<p class="dim">No pictures: {html.escape(str(error))}</p>'
@@ -168,13 +167,22 @@ def judged(experiments: Sequence[Experiment], evidence: Evidence) -> list[tuple[
     return [(claim, claim.judge(measured)) for claim in CLAIMS if claim.experiment in measured.experiments]
 
 
-def _claims(experiments: Sequence[Experiment], evidence: Evidence) -> Section:
+def _claims_as_markdown(found: Sequence[tuple[Claim, Finding]]) -> str:
+    """For pages of text, which link to it."""
+    lines = ["| the paper says | taken to mean | measured here | verdict | command |", "|---|---|---|---|---|"]
+    for claim, finding in found:
+        command = f"`efmdp reproduce {claim.experiment}`"
+        lines.append(f"| {claim.says} | {claim.means} | {finding.measured} | {finding.verdict} | {command} |")
+    return "\n".join(lines) + "\n"
+
+
+def _claims(found: Sequence[tuple[Claim, Finding]]) -> Section:
     rows = "".join(
         f"<tr><td>{html.escape(claim.says)}<br><small>taken to mean: {html.escape(claim.means)}</small></td>"
-        f"<td>{html.escape(found.measured)}</td>"
-        f'<td><span class="{found.verdict.replace(" ", "-")}">{found.verdict}</span></td>'
+        f"<td>{html.escape(finding.measured)}</td>"
+        f'<td><span class="{finding.verdict.replace(" ", "-")}">{finding.verdict}</span></td>'
         f'<td><a href="#{claim.experiment}">{claim.experiment}</a></td></tr>'
-        for claim, found in judged(experiments, evidence)
+        for claim, finding in found
     )
     head = "".join(f"<th>{text}</th>" for text in ("the paper says", "measured here", "verdict", "from"))
     return Section("claims", "The paper's claims", f'<table class="claims"><tr>{head}</tr>{rows}</table>')
@@ -184,9 +192,7 @@ def _experiment(experiment: Experiment, evidence: Evidence) -> Section:
     name, points, oracle = experiment.name, evidence.points(experiment), evidence.oracle(experiment)
     parts = [f"<p>{html.escape(experiment.shows)}. <code>efmdp reproduce {name}</code></p>"]
     for title, image in _draw(experiment, evidence).items():
-        folder = evidence.results / "figures"
-        folder.mkdir(parents=True, exist_ok=True)
-        replace_file(folder, f"{title}.png", image)
+        _keep(evidence.results, f"{title}.png", image)
         parts.append(_figure(image, CAPTIONS[title]))
     for study in dict.fromkeys(point.study for point in points):
         which = "last policy" if study == "learning" else "best policy on the selection seeds"
@@ -200,6 +206,13 @@ def _experiment(experiment: Experiment, evidence: Evidence) -> Section:
     if runs := evidence.runs_of(experiment):
         parts.append(f"<details><summary>The runs, their cost and commands</summary>{_costs(runs)}</details>")
     return Section(name, name.replace("-", " ").capitalize(), "\n".join(parts))
+
+
+def _keep(results: Path, name: str, image: bytes) -> None:
+    """Beside the tables, for other pages."""
+    folder = results / "figures"
+    folder.mkdir(parents=True, exist_ok=True)
+    replace_file(folder, name, image)
 
 
 def _draw(experiment: Experiment, evidence: Evidence) -> dict[str, bytes]:

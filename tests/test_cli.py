@@ -176,7 +176,7 @@ def test_train_interrupted_and_resumed(tmp_path: Path) -> None:
     assert saved() > rounds
 
 
-TRAINED = Path(__file__).parents[1] / "results" / "policies" / "3-Switch-deep-set-fast-1.safetensors"
+TRAINED = Path(__file__).parents[1] / "results" / "policies" / "3-switch" / "deep-set.safetensors"
 
 
 def test_what_evaluate_prints_is_what_was_played() -> None:

@@ -167,7 +167,8 @@ def test_what_the_user_can_mend_is_one_line_and_exit_code_2(
 def reproducing(folder: Path, *more: str) -> Iterator["subprocess.Popen[bytes]"]:
     """`efmdp reproduce` as a process; its training is slow enough to be caught."""
     command = [sys.executable, "-m", "efmdp.cli", "reproduce", "extrapolation", *SMALL, *more]
-    process = subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    environment = os.environ | {"RAY_worker_niceness": "0"}  # on a busy machine they would wait for minutes
+    process = subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment)
     try:
         yield process
     finally:

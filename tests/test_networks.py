@@ -1,4 +1,8 @@
 import re
+import subprocess
+import sys
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -6,7 +10,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from efmdp.entities import EntityDims
+import efmdp
+from efmdp import networks
+from efmdp.demos import Demos
+from efmdp.entities import EntityDims, UserError
+from efmdp.evaluate import load_policy
 from efmdp.networks import (
     Actor,
     DeepSetActor,
@@ -16,7 +24,13 @@ from efmdp.networks import (
     SelfAttentionCritic,
     make_actor,
     make_critic,
+    per_entity,
+    register,
 )
+from efmdp.recipes import smoke
+from efmdp.runs import RunError
+from efmdp.train import cloning, short, train_bc, train_ddpg
+from efmdp.zero_shot import compare, extrapolation
 
 DIMS = EntityDims(agent=3, entity=5, goal=2, action=4)
 SETS = ["deep-set", "deep-set-large", "self-attention"]
@@ -254,7 +268,7 @@ def test_configs_that_make_no_sense_are_refused():
     with pytest.raises(ValueError, match="max_entities"):
         NetworkConfig("deep-set", max_entities=3)
     with pytest.raises(ValueError, match="choose mlp, deep-set"):
-        NetworkConfig("transformer")  # type: ignore[arg-type]
+        NetworkConfig("transformer")
     with pytest.raises(ValueError, match="heads"):
         SelfAttentionCritic(DIMS, width=10, heads=4)
 
@@ -266,3 +280,134 @@ def test_docs_example_runs_and_learns(capsys):
     lines = re.findall(r"reward (-[\d.]+), doing nothing (-[\d.]+)", capsys.readouterr().out)
     assert len(lines) == 2
     assert all(float(trained) > 0.3 * float(nothing) for trained, nothing in lines)
+
+
+class Mean(torch.nn.Module):
+    """A user's network, about as small as one can be."""
+
+    def __init__(self, dims, n_action, n_out):
+        super().__init__()
+        self.layer = torch.nn.Linear(dims.agent + dims.entity + dims.goal + n_action, n_out)
+
+    def forward(self, agent, entities, goals, action, mask):
+        return self.layer(per_entity(agent, entities, goals, action)).mean(1)
+
+
+@pytest.fixture
+def own(monkeypatch):
+    """Mean, registered for one test."""
+    monkeypatch.setattr(networks, "_OWN", {})
+    efmdp.register_network("mean", Mean)
+    return NetworkConfig("mean")
+
+
+@pytest.fixture(scope="module")
+def own_run(tmp_path_factory):
+    """The folder of a finished run of Mean."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(networks, "_OWN", {"mean": Mean})
+        out = tmp_path_factory.mktemp("runs") / "whole"
+        assert train_ddpg(own_smoke(), out)
+    return out
+
+
+def own_smoke():
+    return replace(smoke("1-Switch", NetworkConfig("mean"), seed=3), threads=1)
+
+
+def test_own_bodies_are_made_for_both_roles(own):
+    obs = observations(2, 3, 0)
+    for make, n_out in ((make_actor, DIMS.action), (make_critic, 1)):
+        net = make(own, DIMS).double()
+        assert isinstance(net.body, Mean)
+        assert net.body.layer.out_features == n_out
+        assert len(call(net, obs)) == 2
+
+
+def test_own_network_trains_and_resumes_bit_for_bit(own, own_run, tmp_path, efmdp):
+    out = tmp_path / "in-parts"
+    train_ddpg(own_smoke(), out, epochs=1)
+    first = (out / "policy-last.safetensors").read_bytes()
+    code, _, errors = efmdp("train", "resume", out)
+    assert code == 0, errors
+    last = (out / "policy-last.safetensors").read_bytes()
+    assert last != first
+    assert last == (own_run / "policy-last.safetensors").read_bytes()
+
+
+def test_policy_of_own_network_plays_other_numbers(own, own_run, efmdp):
+    code, out, errors = efmdp("evaluate", own_run, "--task", "2-Switch", "--episodes", 2)
+    assert code == 0, errors
+    assert "on 2-Switch, 2 episodes" in out
+    rows = compare([own_run], {"switch": "scripted"}, partial(extrapolation, wide=False), 1, None)
+    assert [row["task"] for row in rows if row["network"] == "mean"] == [f"{n}-Switch" for n in range(1, 7)]
+    assert not any(row["reason"] for row in rows)
+
+
+def test_own_network_clones(own, tmp_path, efmdp):
+    shown, out = tmp_path / "demos", tmp_path / "run"
+    code, _, errors = efmdp("collect", "--task", "2-Disc", "--from", "scripted", "--episodes", 100, "--out", shown)
+    assert code == 0, errors
+    demos = Demos(shown)
+    assert train_bc(replace(short(cloning(demos, own, None, seed=0)), threads=1), demos, out)
+    assert isinstance(load_policy(out).actor.body, Mean)
+
+
+def test_a_fresh_process_says_what_it_needs(own_run):
+    code = f"""
+import sys, efmdp
+assert "torch" not in sys.modules
+try:
+    efmdp.load_policy({str(own_run)!r})
+except efmdp.entities.UserError as error:
+    print(error)
+efmdp.register_network("mean", lambda dims, n_action, n_out: None)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
+    (line,) = done.stdout.splitlines()
+    assert "unknown network 'mean'" in line
+    assert "your own needs efmdp.networks.register('mean', ...) before it is loaded" in line
+
+
+def test_commands_say_what_an_own_network_needs(own_run, efmdp):
+    for command in (("train", "resume"), ("evaluate",), ("evaluate", "extrapolation")):
+        code, _, errors = efmdp(*command, own_run)
+        assert code == 2
+        (line,) = errors.splitlines()
+        assert "efmdp.networks.register('mean', ...)" in line
+
+
+def test_another_network_of_the_same_name_does_not_take_the_weights(own_run, monkeypatch):
+    monkeypatch.setattr(networks, "_OWN", {})
+    register("mean", partial(networks.DeepSet, width=8, n_phi=1, n_rho=0))
+    with pytest.raises(RunError, match="Missing key"):
+        load_policy(own_run)
+
+
+def test_registered_networks_have_names_of_their_own(own):
+    register("mean", Mean)  # again the same
+    with pytest.raises(UserError, match="registered already"):
+        register("mean", lambda dims, n_action, n_out: Mean(dims, n_action, n_out))
+    with pytest.raises(UserError, match="is a network of efmdp"):
+        register("deep-set", Mean)
+    for name in ("mlp-6", "oracle", "Mean", "a/b", "a b", "", "-mean", "..", "mean\n"):
+        with pytest.raises(UserError, match="cannot be called"):
+            register(name, Mean)
+    with pytest.raises(UserError, match="max_entities"):
+        NetworkConfig("mean", max_entities=3)
+    with pytest.raises(UserError, match="choose mlp, deep-set, deep-set-large, self-attention, mean;"):
+        NetworkConfig("median")
+
+
+def test_a_critic_that_forgets_to_pool_is_no_critic(monkeypatch):
+    """Values of each entity would broadcast against those that are wanted, and something else would be learned."""
+    monkeypatch.setattr(networks, "_OWN", {})
+
+    class Each(Mean):
+        def forward(self, agent, entities, goals, action, mask):
+            return self.layer(per_entity(agent, entities, goals, action))  # (B, N, 1)
+
+    register("each", Each)
+    with pytest.raises(RuntimeError, match="invalid"):
+        call(make_critic(NetworkConfig("each"), DIMS).double(), observations(2, 3, 0))
+    assert call(make_critic(NetworkConfig("each"), DIMS).double(), observations(2, 1, 0)).shape == (2,)

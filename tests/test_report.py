@@ -197,7 +197,7 @@ def test_the_page_has_all_figures_and_numbers(everything: list[Experiment]) -> N
     parsed = outline(page)
     assert parsed.headings[:2] == ["Tasks and policies", "The paper's claims"]
     assert len(parsed.headings) == 2 + len(everything)
-    drawn = sorted(path.stem for path in (results / "figures").iterdir())
+    drawn = sorted(path.stem for path in (results / "figures").glob("*.png"))
     assert drawn == sorted(
         [
             *("learning", "imitation", "scripted-imitation", "scripted-imitation-extrapolation", "extrapolation"),
@@ -206,6 +206,7 @@ def test_the_page_has_all_figures_and_numbers(everything: list[Experiment]) -> N
     )
     assert parsed.images == len(drawn)
     assert page.count('<span class="holds">') == len(CLAIMS)
+    assert (results / "claims.md").read_text().count(" | holds | `efmdp reproduce ") == len(CLAIMS)
     assert "What is missing" not in page
     assert "train 3-Push-deep-set-fast-0" in page  # the command behind a number
     assert "0123456789" in page  # its commit

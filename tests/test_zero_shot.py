@@ -144,11 +144,11 @@ TRAINED = Path(__file__).parents[1] / "results" / "policies"
 
 def test_success_is_that_of_the_test_episodes(efmdp: Efmdp, tmp_path: Path) -> None:
     """With a policy that succeeds sometimes: the stored one on up to six switches."""
-    policy, out, episodes = TRAINED / "3-Switch-deep-set-fast-1.safetensors", tmp_path / "table.csv", 20
+    policy, out, episodes = TRAINED / "3-switch" / "deep-set.safetensors", tmp_path / "table.csv", 20
     code, _, errors = efmdp("evaluate", "extrapolation", policy, "--episodes", episodes, "--out", out)
     assert code == 0, errors
     rows = [row for row in read(out) if row["network"] == "deep-set"]
-    assert [row["seed"] for row in rows] == ["1"] * 6
+    assert [row["seed"] for row in rows] == ["0"] * 6
     found = []
     for row in rows:
         env = make_env(row["task"], episodes)
@@ -162,7 +162,7 @@ def test_success_is_that_of_the_test_episodes(efmdp: Efmdp, tmp_path: Path) -> N
 
 
 def test_an_oracle_of_trained_policies(efmdp: Efmdp) -> None:
-    push, switch = TRAINED / "1-Push-deep-set-fast-0.safetensors", TRAINED / "3-Switch-deep-set-fast-1.safetensors"
+    push, switch = "zoo:1-push/deep-set", "zoo:3-switch/deep-set"
     command = ("evaluate", "oracle", "--task", "2-Switch+2-Push", "--episodes", "40")
     code, said, errors = efmdp(*command, "--oracle", f"push={push}", f"switch={switch}")
     assert code == 0, errors
