@@ -4,14 +4,13 @@ import importlib.util
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from efmdp.entities import UserError
-from efmdp.experiments import MOST_PLACES, Evaluating, Experiment, Training
+from efmdp.experiments import MOST_PLACES, Evaluating, Experiment, Study, Training
 from efmdp.figures import LABELS
 from efmdp.oracle import parse_sources
 from efmdp.progress import console, say, training_bar, warn
@@ -22,7 +21,7 @@ from efmdp.runs import read_rows
 from efmdp.scripted import SCRIPTED
 from efmdp.tables import Row
 from efmdp.train import train_ddpg
-from efmdp.zero_shot import compare, extrapolation, show
+from efmdp.zero_shot import compare, show
 
 TASK, HARDEST = "3-Switch", "6-Switch"
 TITLE = "Trained on 3 switches, tested on 1 to 6"
@@ -51,14 +50,15 @@ def run_demo(runs: Sequence[Training], out: Path, minutes: float, episodes: int)
     results = out / "results"
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # threads of torch and of the simulation get in each other's way
-    plan, oracle = partial(extrapolation, wide=False), parse_sources([SCRIPTED])
-    rows = compare([run.folder for run in runs], oracle, plan, episodes, results / "extrapolation.csv")
-    torch.set_num_threads(threads)
-    tests = tuple(Evaluating("extrapolation", run, episodes) for run in runs)
+    shows: dict[Study, str] = {"learning": "What they were trained on", "extrapolation": "Other numbers of switches"}
     experiments = [
-        Experiment("learning", "success on three switches while they are trained", tests),
-        Experiment("extrapolation", "the same policies on other numbers of switches", tests),
+        Experiment(study, text, tuple(Evaluating(study, run, episodes) for run in runs))
+        for study, text in shows.items()
     ]
+    folders, oracle = [run.folder for run in runs], parse_sources([SCRIPTED])
+    for test in (experiment.tests[0] for experiment in experiments):
+        rows = compare(folders, oracle, test.plan, episodes, results / test.out.name, test.which)
+    torch.set_num_threads(threads)
     said = conclusion(rows)
     again = f"efmdp demo --out {out} --minutes {minutes:g} --episodes {episodes}"
     write_report(experiments, results, out / "summary.html", TITLE, f"<strong>{said}.</strong> {INTRODUCTION}", again)

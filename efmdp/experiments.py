@@ -271,13 +271,13 @@ def experiments(recipe: RecipeName = "fast", seeds: Iterable[int] = range(5), ep
     plan = _Plan(recipe, tuple(seeds), episodes)
     described = {
         "learning": "RL from scratch: success against steps, eight tasks",
-        "imitation": "behaviour cloning of our RL agents: success against demonstrations, eight tasks",
-        "scripted-imitation": "behaviour cloning of the scripted controllers, tested on 1 to 6 entities",
-        "extrapolation": "trained on one number of entities, tested on others, RL",
-        "stitching": "trained on two tasks, tested on one that needs both, RL",
+        "imitation": "Behaviour cloning of our RL agents: success against demonstrations, eight tasks",
+        "scripted-imitation": "Behaviour cloning of the scripted controllers, tested on 1 to 6 entities",
+        "extrapolation": "Trained on one number of entities, tested on others, RL",
+        "stitching": "Trained on two tasks, tested on one that needs both, RL",
         "deep-set-size": "Deep Sets small and large: N-Push extrapolation and Push+Stack stitching",
         "collisions": "N-Push extrapolation where cubes collide",
-        "timing": "milliseconds a step and hours of training, N-Push",
+        "timing": "Milliseconds a step and hours of training, N-Push",
     }
     return [
         Experiment(name, shows, tuple(dict.fromkeys(getattr(plan, name.replace("-", "_"))())))

@@ -89,8 +89,8 @@ CAPTIONS = {
     "imitation": "Success of clones against the number of demonstrations; dashed: the oracle.",
     "scripted-imitation": "Success of clones of the scripted controllers; dashed: the scripted oracle.",
     "scripted-imitation-extrapolation": "The clones of the most demonstrations; hatched: what they were trained on.",
-    "extrapolation": "Hatched: what they were trained on. The others they have never seen, but for 1-Push and 2-Push, "
-    "with which the curriculum of the fast recipe begins.",
+    "extrapolation": "Hatched: what they were trained on. Where that began with a curriculum, as with cubes in the recipe "
+    "fast, they have met one and two entities too; all others they have never seen.",
     "stitching": "Hatched: what they were trained on, together. The others they have never seen.",
     "deep-set-size-extrapolation": "Deep Sets with a linear map and with two layers after the sum, on cubes.",
     "deep-set-size-stitching": "The same, on stacking.",
@@ -122,8 +122,9 @@ def write_report(
     for study in ("learning", "extrapolation", "stitching"):
         for rows in grouped(evidence.tables[study], *STUDY).values():
             write_summary(results / f"{study}.csv", summarise(rows))
-    sections = [_experiment(experiment, evidence) for experiment in experiments]
-    if title == TITLE:
+    whole = title == TITLE
+    sections = [_experiment(experiment, evidence, whole) for experiment in experiments]
+    if whole:
         found = judged(experiments, evidence)
         results.mkdir(parents=True, exist_ok=True)
         replace_file(results, "claims.md", _claims_as_markdown(found).encode())
@@ -188,9 +189,10 @@ def _claims(found: Sequence[tuple[Claim, Finding]]) -> Section:
     return Section("claims", "The paper's claims", f'<table class="claims"><tr>{head}</tr>{rows}</table>')
 
 
-def _experiment(experiment: Experiment, evidence: Evidence) -> Section:
+def _experiment(experiment: Experiment, evidence: Evidence, reproduced: bool) -> Section:
     name, points, oracle = experiment.name, evidence.points(experiment), evidence.oracle(experiment)
-    parts = [f"<p>{html.escape(experiment.shows)}. <code>efmdp reproduce {name}</code></p>"]
+    command = f" <code>efmdp reproduce {name}</code>" if reproduced else ""
+    parts = [f"<p>{html.escape(experiment.shows)}.{command}</p>"]
     for title, image in _draw(experiment, evidence).items():
         _keep(evidence.results, f"{title}.png", image)
         parts.append(_figure(image, CAPTIONS[title]))
