@@ -217,7 +217,6 @@ def test_killed_it_leaves_no_process_behind_and_goes_on(tmp_path: Path) -> None:
 
 def test_a_worker_of_a_ray_cluster_may_die(tmp_path: Path) -> None:
     """The run ends in the same bytes as one that nothing happened to."""
-    pytest.importorskip("ray")
     undisturbed, disturbed = tmp_path / "undisturbed", tmp_path / "disturbed"
     for folder in (undisturbed, disturbed):
         folder.mkdir()
