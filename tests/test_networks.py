@@ -99,7 +99,7 @@ def assert_order_does_not_matter(kind, role, order, batch, seed):
 
 
 @roles
-@pytest.mark.parametrize("kind", SETS)
+@pytest.mark.parametrize("kind", KINDS)
 def test_which_goal_belongs_to_which_entity_matters(kind, role):
     net = network(kind, role)
     agent, entities, goals, action = obs = observations(4, 3, 0)
