@@ -27,6 +27,7 @@ def reproduce_command(
     seeds: int = 5,
     tasks: tuple[str, ...] = (),
     networks: tuple[str, ...] = (),
+    demos: tuple[int, ...] = (),
     episodes: int = 500,
     budget: str | None = None,
     jobs: int | None = None,
@@ -46,6 +47,7 @@ def reproduce_command(
         seeds: so many runs of each kind, with seeds 0, 1, ...
         tasks: only what is trained on these tasks.
         networks: only these networks.
+        demos: only clones of so many demonstrations.
         episodes: test episodes for each policy on each task.
         budget: stop after this time, such as 2h, 90m or 1h30m; all is saved.
         jobs: so many steps side by side on this machine, one core each (default: as many as there are cores).
@@ -60,7 +62,7 @@ def reproduce_command(
         raise UserError("--address belongs to --backend ray")
     from efmdp.experiments import chosen, experiments, in_order  # torch takes seconds to import
 
-    wanted = chosen(experiments(recipe, range(seeds), episodes), names, tasks, networks)
+    wanted = chosen(experiments(recipe, range(seeds), episodes), names, tasks, networks, demos)
     cores = jobs or len(os.sched_getaffinity(0))
     if list_:
         _list(wanted, cores)

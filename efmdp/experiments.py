@@ -286,16 +286,25 @@ def experiments(recipe: RecipeName = "fast", seeds: Iterable[int] = range(5), ep
 
 
 def chosen(
-    everything: Sequence[Experiment], names: Sequence[str], tasks: Sequence[str], networks: Sequence[str]
+    everything: Sequence[Experiment],
+    names: Sequence[str],
+    tasks: Sequence[str] = (),
+    networks: Sequence[str] = (),
+    demos: Sequence[int] = (),
 ) -> list[Experiment]:
-    """The experiments of those names, with the tests of runs on those tasks and networks; nothing named means all."""
-    check_names("experiment", names, [experiment.name for experiment in everything])
+    """The experiments of those names, with the tests of runs on those tasks, networks and numbers of demonstrations;
+    nothing named means all."""
     tests = [test for experiment in everything for test in experiment.tests]
+    counts = [str(_demos(test)) for test in tests if _demos(test)]
+    check_names("experiment", names, [experiment.name for experiment in everything])
     check_names("task", tasks, [test.of.task for test in tests])
     check_names("network", networks, [test.of.network for test in tests])
+    check_names("number of demonstrations", list(map(str, demos)), counts)
 
     def wanted(test: Evaluating) -> bool:
-        return (not tasks or test.of.task in tasks) and (not networks or test.of.network in networks)
+        asked: tuple[tuple[Sequence[object], object], ...]
+        asked = (tasks, test.of.task), (networks, test.of.network), (demos, _demos(test))
+        return all(not some or value in some for some, value in asked)
 
     kept = [
         experiment._replace(tests=tuple(filter(wanted, experiment.tests)))
@@ -303,9 +312,13 @@ def chosen(
         if not names or experiment.name in names
     ]
     if not any(experiment.tests for experiment in kept):
-        where = " and ".join(filter(None, (", ".join(tasks), ", ".join(networks))))
+        where = ", ".join(map(str, (*tasks, *networks, *demos)))
         raise UserError(f"{', '.join(names)} has no runs with {where}: see efmdp reproduce --list")
     return kept
+
+
+def _demos(test: Evaluating) -> int:
+    return test.of.demos_used if isinstance(test.of, Cloning) else 0
 
 
 def check_names(what: str, names: Sequence[str], known: Sequence[str]) -> None:

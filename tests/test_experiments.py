@@ -15,6 +15,7 @@ from efmdp.experiments import (
     Experiment,
     RecipeName,
     Training,
+    chosen,
     experiments,
     in_order,
 )
@@ -58,13 +59,10 @@ def test_the_paper_sweeps_exploration_where_its_table_has_two_schedules() -> Non
 
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_an_mlp_that_is_tested_on_more_has_places_for_them(recipe: RecipeName) -> None:
-    everything = named(recipe, seeds=1)
-    tests = [
-        t for experiment in everything.values() for t in experiment.tests if t.study in ("extrapolation", "stitching")
-    ]
     checked = 0
-    for test in tests:
-        if test.of.network == "mlp" and isinstance(test.of, Training):
+    for test in (test for experiment in named(recipe, seeds=1).values() for test in experiment.tests):
+        elsewhere = test.study in ("extrapolation", "stitching")
+        if elsewhere and test.of.network == "mlp" and isinstance(test.of, Training):
             tasks = [trial.task for trial in test.plan(test.of.task, {}) if trial.task.layout == "paper"]
             assert test.of.config.network.max_entities == max(task.entities for task in tasks)
             checked += 1
@@ -87,6 +85,15 @@ def test_stitching_has_both_ways_of_joint_training() -> None:
     assert {run.task for run in runs(named()["stitching"])} == set(MIXTURES)
     (oracle,) = {test.oracle for test in named(seeds=1)["stitching"].tests if test.of.task == "2-Push|Stack"}
     assert [run.task for run in oracle] == ["1-Push", "Stack"]
+
+
+def test_only_what_is_asked_for() -> None:
+    (imitation,) = chosen(experiments("fast", range(2)), ["imitation"], ["3-Push"], ["mlp"], [1000, 5000])
+    assert [(run.task, run.network, run.recipe, run.seed) for run in runs(imitation)] == [
+        ("3-Push", "mlp", f"bc-{demos}-of-3-Push-deep-set-fast-0", seed) for seed in range(2) for demos in (1000, 5000)
+    ]
+    switches = chosen(experiments("fast", range(1)), [], ["3-Switch"])
+    assert {test.of.task for experiment in switches for test in experiment.tests} == {"3-Switch"}
 
 
 def test_collisions_and_sizes() -> None:

@@ -146,6 +146,8 @@ def test_a_run_of_another_recipe_is_not_taken_for_this_one(
         (("extrapolaton",), "there is no experiment 'extrapolaton': did you mean extrapolation?"),
         (("--tasks", "9-Push"), "there is no task '9-Push': did you mean"),
         (("timing", "--tasks", "3-Switch"), "timing has no runs with 3-Switch: see efmdp reproduce --list"),
+        (("--demos", "7"), "there is no number of demonstrations '7': choose 1000, 2000, 3000, 4000, 5000"),
+        (("learning", "--demos", "1000"), "learning has no runs with 1000: see efmdp reproduce --list"),
         (("--budget", "soon"), "--budget is 'soon': write it as 2h, 90m or 1h30m"),
         (("--budget", "0h"), "--budget is '0h'"),
         (("--seeds", "0"), "--seeds is 0: choose 1 or more"),
