@@ -9,7 +9,7 @@ import torch
 
 from efmdp import zoo
 from efmdp.ddpg import Normaliser
-from efmdp.entities import Array, CannotPlay, EntityDims, EntityEnv, EntityObs
+from efmdp.entities import Array, CannotPlay, EntityDims, EntityEnv, EntityObs, UserError
 from efmdp.env import FetchEnv
 from efmdp.networks import NetworkConfig, make_actor
 from efmdp.rollout import Outcome, Policy, run_episodes
@@ -53,6 +53,8 @@ class LearnedPolicy:
                 raise ValueError(f"unknown physics {sorted(unknown)}")
             if not all(tensor.isfinite().all() for tensor in tensors.values()):
                 raise ValueError("weights that are not finite")
+        except UserError as error:  # a network that is not known here
+            raise RunError(f"{path}: {error}") from None
         except (KeyError, TypeError, ValueError, RuntimeError) as error:
             raise RunError(f"{path} is not a policy of efmdp ({' '.join(str(error).split())})") from None
 

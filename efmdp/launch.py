@@ -5,6 +5,7 @@ training that was killed goes on from its last epoch, so all of this may be stop
 """
 
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -50,6 +51,7 @@ class Backend(Protocol):
 def do(steps: Sequence[Step], backend: Backend, deadline: float, tell: Tell) -> bool:
     """All steps, each after what it needs; whether none failed. At the deadline what works is stopped, and saved."""
     waiting, working, broken = list(steps), dict[Step, float](), set[Step]()
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # a polite kill is a Ctrl-C
     try:
         while (waiting or working) and time.monotonic() < deadline:
             for step in list(waiting):
@@ -71,6 +73,7 @@ def do(steps: Sequence[Step], backend: Backend, deadline: float, tell: Tell) -> 
             time.sleep(OLDEST_STATE)
     finally:
         backend.stop()
+        signal.signal(signal.SIGTERM, before)
     return not broken
 
 

@@ -18,7 +18,9 @@ from typing import NamedTuple
 
 import pytest
 
-from efmdp import publish, zoo
+from efmdp import launch, publish, zoo
+from efmdp.experiments import Step
+from efmdp.runs import Run
 from efmdp.tasks import PAPER_TASKS, file_name
 
 ROOT = Path(__file__).parents[1]
@@ -243,6 +245,8 @@ class Folder:
 
     def __init__(self, path: Path, write_run: Callable[..., Path]) -> None:
         self.path, self.write_run = path, write_run
+        self.reproduced = path / "reproduced"
+        self.reproduced.mkdir()
         self.done: dict[Words, tuple[int, str, str]] = {}
 
     def prepare(self, arguments: Words, efmdp: Efmdp) -> None:
@@ -278,6 +282,8 @@ class Folder:
         else:
             physics = {"collisions": True} if collisions else {}
             self.write_run(folder, task, network, int(seed), int(places) if places else None, **physics)
+            run = Run(folder)
+            run.write_config({"method": "ddpg", "versions": {"commit": "0123456"}} | (run.config() or {}))
             (folder / "metrics.csv").write_text(METRICS)
             (folder / "timings.csv").write_text(TIMINGS)
         return folder
@@ -317,14 +323,39 @@ def task_of(name: str) -> str:
     return max(known, key=len)
 
 
+class InThisProcess:
+    """Does the steps of efmdp reproduce without the seconds that a process takes to start (tests/test_launch.py has
+    processes)."""
+
+    places = 1
+
+    def __init__(self, efmdp: Efmdp) -> None:
+        self.efmdp = efmdp
+        self.results: list[tuple[Step, bool]] = []
+
+    def start(self, step: Step) -> None:
+        code, _, errors = self.efmdp(*step.command)
+        print(errors, file=sys.stderr)
+        self.results.append((step, code == 0))
+
+    def ended(self) -> list[tuple[Step, bool]]:
+        results, self.results = self.results, []
+        return results
+
+    def stop(self) -> None:
+        pass
+
+
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory: pytest.TempPathFactory, write_run: Callable[..., Path]) -> Folder:
     return Folder(tmp_path_factory.mktemp("documented"), write_run)
 
 
 @pytest.fixture
-def folder(prepared: Folder, monkeypatch: pytest.MonkeyPatch) -> Folder:
+def folder(prepared: Folder, efmdp: Efmdp, monkeypatch: pytest.MonkeyPatch) -> Folder:
     monkeypatch.chdir(prepared.path)
+    monkeypatch.setattr(launch, "Here", lambda _: InThisProcess(efmdp))
+    monkeypatch.setattr(launch, "OLDEST_STATE", 0)
     monkeypatch.setattr(zoo, "folder", lambda: prepared.path / "results" / "policies")
     monkeypatch.setattr(sys, "path", list(sys.path))  # efmdp check puts the folder there
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(prepared.path / "minari"))
@@ -337,7 +368,7 @@ def folder(prepared: Folder, monkeypatch: pytest.MonkeyPatch) -> Folder:
 @pytest.mark.parametrize(
     "words", [pytest.param(words, id=f"{page}:{shlex.join(words)}") for page, words in documented()]
 )
-def test_documented_command(words: Words, folder: Folder, efmdp: Efmdp) -> None:
+def test_documented_command(words: Words, folder: Folder, efmdp: Efmdp, monkeypatch: pytest.MonkeyPatch) -> None:
     line = shlex.join(words)
     start = next((start for start in NOT_RUN if f"{line} ".startswith(start)), None)
     if start is not None:
@@ -346,6 +377,8 @@ def test_documented_command(words: Words, folder: Folder, efmdp: Efmdp) -> None:
     assert words[0] == "efmdp", f"teach tests/test_doc_commands.py this command: {line}"
     arguments = small(words[1:])
     folder.prepare(arguments, efmdp)
+    if arguments[0] in ("reproduce", "report"):  # their runs have one thread, those of efmdp train two
+        monkeypatch.chdir(folder.reproduced)
     if arguments not in folder.done:
         folder.done[arguments] = efmdp(*arguments)
     code, said, errors = folder.done[arguments]

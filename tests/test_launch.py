@@ -217,6 +217,16 @@ def test_killed_it_leaves_no_process_behind_and_goes_on(tmp_path: Path) -> None:
     assert b"all is done" in out
 
 
+def test_asked_to_stop_it_saves_what_works(tmp_path: Path) -> None:
+    with reproducing(tmp_path) as process:
+        training = wait_for(lambda: training_of(NAME))
+        process.terminate()
+        out, _ = process.communicate(timeout=60)
+    assert process.returncode == 130, out.decode()
+    assert is_gone(training)
+    assert "stopped, all is saved" in (tmp_path / "runs" / "logs" / f"{NAME}.log").read_text()
+
+
 def test_a_worker_of_a_ray_cluster_may_die(tmp_path: Path) -> None:
     """The run ends in the same bytes as one that nothing happened to."""
     undisturbed, disturbed = tmp_path / "undisturbed", tmp_path / "disturbed"
