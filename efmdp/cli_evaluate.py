@@ -148,7 +148,9 @@ def _compare(
     statistics = summarise(rows)
     for line in findings(rows, statistics):
         say(line)
-    if out is not None:
+    if out is not None and len(runs) == 1:
+        say(f"all numbers: {out}")  # one policy has no statistics, and must not replace those of many
+    elif out is not None:
         say(f"all numbers: {out}, and the statistics above: {write_summary(out, statistics)}")
     return 0
 

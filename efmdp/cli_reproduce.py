@@ -1,6 +1,5 @@
 """efmdp reproduce and report."""
 
-import os
 import re
 import time
 from pathlib import Path
@@ -55,15 +54,16 @@ def reproduce_command(
         address: of the Ray cluster, such as auto or 10.0.0.1:6379 (default: one on this machine, for this command).
     """
     deadline = time.monotonic() + (_seconds(budget) if budget else float("inf"))
-    for name, number in (("--seeds", seeds), ("--episodes", episodes), ("--jobs", 1 if jobs is None else jobs)):
-        if number < 1:
-            raise UserError(f"{name} is {number}: choose 1 or more")
+    _check_positive({"--seeds": seeds, "--episodes": episodes} | ({} if jobs is None else {"--jobs": jobs}))
     if address is not None and backend != "ray":
         raise UserError("--address belongs to --backend ray")
+    if jobs is not None and backend == "ray":
+        raise UserError("--jobs belongs to this machine: Ray does as many steps side by side as its cluster has cores")
     from efmdp.experiments import chosen, experiments, in_order  # torch takes seconds to import
+    from efmdp.launch import available_cores
 
     wanted = chosen(experiments(recipe, range(seeds), episodes), names, tasks, networks, demos)
-    cores = jobs or len(os.sched_getaffinity(0))
+    cores = jobs or available_cores()
     if list_:
         _list(wanted, cores)
         return 0
@@ -156,31 +156,38 @@ def report_command(
     seeds: int = 5,
     episodes: int = 500,
     results: Path = Path("results"),
-    out: Path | None = None,
 ) -> int:
     """Figures, tables and one page of all that was measured, with the paper's claims and what became of them.
 
-    It works with whatever there is, and says what is missing.
+    It works with whatever there is, and says what is missing. What it makes of the recipe fast is in the folder of the
+    tables, of another recipe in a folder of its name there.
 
     Args:
         recipe: whose runs: fast, paper or smoke.
         seeds: so many runs of each kind are wanted.
         episodes: so many test episodes of each policy on each task are wanted.
         results: the folder of the tables.
-        out: the page (default: report.html in that folder).
     """
     from efmdp.experiments import experiments  # torch takes seconds to import
     from efmdp.report import write_report
 
-    if seeds < 1 or episodes < 1:
-        raise UserError("--seeds and --episodes are 1 or more")
-    where = out or results / "report.html"
+    _check_positive({"--seeds": seeds, "--episodes": episodes})
+    where = results if recipe == "fast" else results / recipe
+    usual = {"--recipe": "fast", "--seeds": 5, "--episodes": 500}
+    asked = {"--recipe": recipe, "--seeds": seeds, "--episodes": episodes}
+    options = "".join(f" {name} {value}" for name, value in asked.items() if value != usual[name])
     with console.status("drawing"):
-        missing = write_report(experiments(recipe, range(seeds), episodes), results, where)
+        missing = write_report(experiments(recipe, range(seeds), episodes), results, where, options)
     if missing:
         say(f"missing: {len(missing)} kinds of runs, which the page names; efmdp reproduce --list shows their cost")
-    say(f"{where}, and figures in {results / 'figures'}")
+    say(f"{where / 'report.html'}, and figures in {where / 'figures'}")
     return 0
+
+
+def _check_positive(numbers: dict[str, int]) -> None:
+    for name, number in numbers.items():
+        if number < 1:
+            raise UserError(f"{name} is {number}: choose 1 or more")
 
 
 CAPTION = "measured just now, one thread a step, {cores} side by side; curricula that are solved early take less"

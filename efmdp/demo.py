@@ -15,7 +15,7 @@ from efmdp.figures import LABELS
 from efmdp.oracle import parse_sources
 from efmdp.progress import console, say, training_bar, warn
 from efmdp.recipes import TrainConfig
-from efmdp.report import write_report
+from efmdp.report import experiment_section, take_in, write_page
 from efmdp.runs import minutes as trained_minutes
 from efmdp.runs import read_rows
 from efmdp.scripted import SCRIPTED
@@ -61,7 +61,9 @@ def run_demo(runs: Sequence[Training], out: Path, minutes: float, episodes: int)
     torch.set_num_threads(threads)
     said = conclusion(rows)
     again = f"efmdp demo --out {out} --minutes {minutes:g} --episodes {episodes}"
-    write_report(experiments, results, out / "summary.html", TITLE, f"<strong>{said}.</strong> {INTRODUCTION}", again)
+    evidence = take_in(experiments, results, unfinished_too=True)  # they are stopped after some minutes
+    sections = [experiment_section(experiment, evidence, out) for experiment in experiments]
+    write_page(out / "summary.html", TITLE, f"<strong>{said}.</strong> {INTRODUCTION}", again, sections)
     console.print(show(rows, f"{episodes} test episodes each"))
     say(said)
     say(f"all on one page: {out / 'summary.html'}")

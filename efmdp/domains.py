@@ -18,7 +18,7 @@ def make_env(
     layout: Layout = "paper",
     reward: RewardKind = "sparse",
     profile: Profile = "fast",
-    num_threads: int = 0,
+    num_threads: int | None = None,
 ) -> EntityEnv:
     """`3-Push` and the like give a FetchEnv, `3-Disc` a DiscEnv, for which the robot's options mean nothing."""
     if match := re.fullmatch(r"([1-9]\d?)-Disc", name):

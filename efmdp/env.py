@@ -1,5 +1,7 @@
 """The Fetch suite: B simulations of a task, stepped together by MuJoCo's thread pool."""
 
+import os
+
 import mujoco
 import numpy as np
 from mujoco.batch import Batch, SimulationError
@@ -26,9 +28,11 @@ class FetchEnv(EntityEnv):
     """`FetchEnv(parse_task("3-Push"), num_envs=16)`. A mixture holds one batch of simulations per table."""
 
     def __init__(
-        self, task: Task, num_envs: int = 1, profile: Profile = "fast", seed: int = 0, num_threads: int = 0
+        self, task: Task, num_envs: int = 1, profile: Profile = "fast", seed: int = 0, num_threads: int | None = None
     ) -> None:
         super().__init__(num_envs, task.entities, FETCH_DIMS, OBJECTIVES[task.reward], seed)
+        if num_threads is None:  # all cores, unless the machine is shared
+            num_threads = int(os.environ.get("OMP_NUM_THREADS", 0))
         self.task = task
         self.profile = profile
         self._tables = [

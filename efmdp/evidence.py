@@ -1,17 +1,22 @@
-"""What was measured for each experiment: the tables in results/, joined with what the experiments ask for."""
+"""What was measured for each experiment: the tables in results/, joined with what the experiments ask for.
+
+Policies are joined by their SHA-256, so that a number is never taken for that of another run, recipe or oracle.
+"""
 
 from collections.abc import Iterable, Sequence
-from itertools import groupby
 from pathlib import Path
 from statistics import fmean
 from typing import NamedTuple
 
-from efmdp.experiments import Cloning, Evaluating, Experiment, Training
+from efmdp.experiments import SUBTASK_OF, Cloning, Evaluating, Experiment, Training
 from efmdp.records import CURVES, RUNS
+from efmdp.scripted import SCRIPTED
 from efmdp.stats import Rate, mean_over_seeds
 from efmdp.tables import Row, grouped, read_table
 from efmdp.timing import FIELDS as TIMING_FIELDS
-from efmdp.zero_shot import FIELDS, ORACLE
+from efmdp.zero_shot import FIELDS, ORACLE, oracle_digest
+
+STUDIES = ("learning", "extrapolation", "stitching")  # of success
 
 
 class Point(NamedTuple):
@@ -38,24 +43,34 @@ class Curve(NamedTuple):
     seed: int
     steps: list[int]
     success: list[float]
+    finished: bool
 
 
 class Evidence:
-    """The tables of a results folder."""
+    """The tables of a results folder. Unless told otherwise, only runs that are finished count."""
 
-    def __init__(self, results: Path) -> None:
-        self.results = results
+    def __init__(self, results: Path, unfinished_too: bool = False) -> None:
+        self.results, self.unfinished_too = results, unfinished_too
         self.runs = {row["run"]: row for row in read_table(results / "runs.csv", RUNS)}
         self.curves = grouped(read_table(results / "curves.csv", CURVES), "run")
-        self.tables = {
-            study: read_table(results / f"{study}.csv", FIELDS) for study in ("learning", "extrapolation", "stitching")
-        } | {"timing": read_table(results / "timing.csv", TIMING_FIELDS)}
+        self.tables = {study: read_table(results / f"{study}.csv", FIELDS) for study in STUDIES}
+        self.tables["timing"] = read_table(results / "timing.csv", TIMING_FIELDS)
+        self._by_policy = {study: grouped(rows, "sha256") for study, rows in self.tables.items()}
+
+    def counts(self, run: Training | Cloning) -> bool:
+        stored = self.runs.get(run.name)
+        return stored is not None and (self.unfinished_too or stored["finished"] == "True")
+
+    def best(self, run: Training | Cloning) -> str:
+        """What its best policy is told apart by."""
+        return self.runs[run.name]["best_sha256"]
 
     def rows(self, test: Evaluating) -> list[Row]:
         """What was measured of a policy; empty when it was not tested yet."""
-        run = self.runs.get(test.of.name)
-        mine = run and run[f"{test.which}_sha256"]
-        return [row for row in self.tables[test.study] if row["sha256"] == mine]
+        if not self.counts(test.of):
+            return []
+        mine = self._by_policy[test.study].get((self.runs[test.of.name][f"{test.which}_sha256"],), [])
+        return mine if test.study == "timing" else [row for row in mine if row["episodes"] == str(test.episodes)]
 
     def points(self, experiment: Experiment) -> list[Point]:
         """All seeds and tasks of it. Where the paper tries several schedules it is the best for each network."""
@@ -76,52 +91,71 @@ class Evidence:
             for test in self.shown(experiment)
             if test.study != "timing"
             for row in self.rows(test)
-            if not row["reason"] and row["episodes"] == str(test.episodes)
+            if not row["reason"]
         ]
 
     def shown(self, experiment: Experiment) -> list[Evaluating]:
         """Of several schedules of exploration, the one with the highest success on the selection seeds at the end."""
-
-        def kind(test: Evaluating) -> tuple[str, ...]:
+        schedules: dict[tuple[str, ...], dict[str, list[Evaluating]]] = {}
+        for test in experiment.tests:
             run = test.of
-            more = run.recipe if isinstance(run, Cloning) else ""
-            return test.study, run.task, run.network, more
-
-        shown: list[Evaluating] = []
-        for _, same in groupby(sorted(experiment.tests, key=kind), key=kind):
-            by_recipe: dict[str, list[Evaluating]] = {}
-            for test in same:
-                by_recipe.setdefault(test.of.recipe, []).append(test)
-            shown += by_recipe[max(by_recipe, key=lambda recipe: self._final_success(by_recipe[recipe]))]
-        return [test for test in experiment.tests if test in set(shown)]
+            kind = (test.study, run.task, run.network, run.recipe if isinstance(run, Cloning) else "")
+            schedules.setdefault(kind, {}).setdefault(run.recipe, []).append(test)
+        best = {kind: max(tests, key=lambda r: self._final_success(tests[r])) for kind, tests in schedules.items()}
+        kept = {test for kind, recipe in best.items() for test in schedules[kind][recipe]}
+        return [test for test in experiment.tests if test in kept]
 
     def _final_success(self, tests: Sequence[Evaluating]) -> float:
-        curves = [self.curves[(test.of.name,)] for test in tests if (test.of.name,) in self.curves]
-        return fmean(float(curve[-1]["success_once"]) for curve in curves) if curves else -1.0
+        curves = [self.curves[test.of.name,] for test in tests if self.counts(test.of)]
+        return fmean(_success(curve[-1]) for curve in curves) if curves else -1.0
 
     def oracle(self, experiment: Experiment) -> dict[tuple[str, str, str], Rate]:
-        """By what it was trained on, task and layout, with its interval over episodes."""
-        found: dict[tuple[str, str, str], Rate] = {}
-        for test in experiment.tests:
-            wanted = {"network": ORACLE, "trained_on": test.of.task, "episodes": str(test.episodes)}
-            wanted |= {"recipe": "trained" if test.oracle else "scripted", "collisions": str(bool(_collisions(test)))}
-            for row in self.tables[test.study] if test.study != "timing" else ():
-                if all(row[name] == value for name, value in wanted.items()):
-                    numbers = (float(row[name]) for name in ("success_once", "low", "high"))
-                    found[row["trained_on"], row["task"], row["layout"]] = Rate(*numbers)
-        return found
+        """By what it stands beside, task and layout, with its interval over episodes."""
+        return {
+            (row["trained_on"], row["task"], row["layout"]): _rate(row)
+            for test in experiment.tests
+            if test.study != "timing"
+            for row in self.oracle_rows(test)
+        }
+
+    def oracle_rows(self, test: Evaluating) -> list[Row]:
+        """What was measured of the oracle beside this policy."""
+        collisions = str(bool(test.of.collisions or "Stack" in test.of.task))  # on as soon as something is stacked
+        wanted = {"trained_on": test.of.task, "episodes": str(test.episodes), "collisions": collisions}
+        if test.oracle:
+            names = {task: name for name, task in SUBTASK_OF.items()}
+            digests = {names[part.task]: self.best(part) for part in test.oracle if self.counts(part)}
+            found = self._by_policy[test.study].get((oracle_digest(digests),), [])
+        else:
+            found = [row for row in self.tables[test.study] if (row["network"], row["recipe"]) == (ORACLE, SCRIPTED)]
+        return [row for row in found if all(row[name] == value for name, value in wanted.items())]
 
     def learning_curves(self, experiment: Experiment) -> list[Curve]:
         """Of what was trained by RL, whether it is finished or not."""
         return [
-            Curve(run.network, run.task, run.seed, [int(row["steps"]) for row in own], [_success(row) for row in own])
+            Curve(
+                run.network,
+                run.task,
+                run.seed,
+                [int(row["steps"]) for row in own],
+                [_success(row) for row in own],
+                self.runs[run.name]["finished"] == "True",
+            )
             for run in dict.fromkeys(test.of for test in self.shown(experiment))
             if isinstance(run, Training)
             and (own := [row for row in self.curves.get((run.name,), []) if row["task"] == run.task])
         ]
 
     def missing(self, experiment: Experiment) -> list[Evaluating]:
-        return [test for test in experiment.tests if not self.rows(test)]
+        """What was not tested, or not on everything."""
+        return [test for test in experiment.tests if not self._is_complete(test)]
+
+    def _is_complete(self, test: Evaluating) -> bool:
+        rows = self.rows(test)
+        if test.study == "timing":
+            return bool(rows)
+        wanted = {(trial.task.name, trial.task.layout) for trial in test.plan(test.of.task, {})}
+        return {(row["task"], row["layout"]) for row in rows} >= wanted
 
     def runs_of(self, experiment: Experiment) -> list[Row]:
         """What is known of its runs, each once."""
@@ -135,14 +169,13 @@ def over_seeds(points: Iterable[Point]) -> Rate | None:
     if not found:
         return None
     if len(found) == 1:
-        return Rate(*(float(found[0].row[name]) for name in ("success_once", "low", "high")))
+        return _rate(found[0].row)
     return mean_over_seeds([point.success for point in found])
+
+
+def _rate(row: Row) -> Rate:
+    return Rate(*(float(row[name]) for name in ("success_once", "low", "high")))
 
 
 def _success(row: Row) -> float:
     return float(row["success_once"])
-
-
-def _collisions(test: Evaluating) -> bool | None:
-    """Whether entities collide where it is tested: asked for, or as soon as something is stacked."""
-    return test.of.collisions or "Stack" in test.of.task

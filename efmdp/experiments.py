@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
 from pathlib import Path
-from typing import ClassVar, Literal, NamedTuple, TypeAlias
+from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias
 
 from efmdp.demos import Demos
 from efmdp.entities import UserError
@@ -78,14 +78,17 @@ class Training:
     @property
     def is_done(self) -> bool:
         """It is finished, and is what the recipe says today, with whatever number of threads."""
-        run = Run(self.folder)
-        stored = (run.config() or {}).get("config", {})
-        return run.is_finished and stored | {"threads": 1} == as_stored(self.config)
+        return is_whole(self.folder) and self._is_this
+
+    @property
+    def _is_this(self) -> bool:
+        stored = (Run(self.folder).config() or {}).get("config", {})
+        return stored | {"threads": 1} == as_stored(self.config)
 
     @property
     def command(self) -> list[str]:
-        """To begin it; one that was begun goes on with as many threads as it has."""
-        if (self.folder / "config.json").exists():
+        """To begin it; one that was begun goes on with as many threads as it has, and another one is refused."""
+        if self._is_this:
             return ["train", "resume", str(self.folder)]
         recipe, *more = self.recipe.split("-")
         return [
@@ -124,6 +127,8 @@ class Collecting:
 
     @property
     def is_done(self) -> bool:
+        if self.expert and not self.expert.is_done:
+            return False
         try:
             demos = Demos(self.folder)
             return len(demos) >= self.episodes and demos.about["policy_sha256"].startswith(self._source())
@@ -180,16 +185,20 @@ class Cloning:
     @property
     def is_done(self) -> bool:
         """It is finished, with the demonstrations that are there now."""
-        run = Run(self.folder)
-        if not (run.is_finished and self.shown.is_done):
+        if not (is_whole(self.folder) and self.shown.is_done):
             return False
-        return (run.config() or {})["config"]["demos"] == Demos(self.shown.folder).digest(self.demos_used)
+        return self._stored["demos"] == Demos(self.shown.folder).digest(self.demos_used)
+
+    @property
+    def _stored(self) -> dict[str, Any]:
+        return (Run(self.folder).config() or {}).get("config", {})
 
     @property
     def command(self) -> list[str]:
         return [
             *("train", "bc", "--demos", str(self.shown.folder), "--demos-used", str(self.demos_used)),
-            *("--network", self.network, "--seed", str(self.seed), "--threads", "1", "--out", str(self.folder)),
+            *("--network", self.network, "--seed", str(self.seed), "--out", str(self.folder)),
+            *("--threads", str(self._stored.get("threads", 1))),  # as it was begun
             *(("--max-entities", str(self.places)) if self.places else ()),
             *(("--recipe", "smoke") if self.is_smoke else ()),
         ]
@@ -253,6 +262,11 @@ class Evaluating:
             *(() if self.study == "timing" else ("--episodes", str(self.episodes), "--oracle", *self.sources)),
             *(("--wide",) if self.wide else ()),
         ]
+
+
+def is_whole(folder: Path) -> bool:
+    """A finished run with both its policies."""
+    return Run(folder).is_finished and all(policy_file(folder, which).exists() for which in ("best", "last"))
 
 
 Step: TypeAlias = Training | Collecting | Cloning | Evaluating

@@ -11,12 +11,12 @@ from efmdp.evidence import Curve, Point, over_seeds
 from efmdp.stats import Rate, mean_over_seeds
 from efmdp.tables import Row
 from efmdp.tasks import FAMILIES, stitched
+from efmdp.zero_shot import ORACLE
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-ORACLE = "oracle"
 LABELS = {
     "mlp": "MLP",
     "deep-set": "Deep Sets",
@@ -102,15 +102,12 @@ def stitching(points: Sequence[Point], oracle: Oracle) -> bytes:
 
 def timing(rows: Sequence[Row]) -> bytes:
     """Milliseconds of a step, and hours of training, for one to three cubes."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(9, 3.2), layout="constrained")
-    left, right = figure.subplots(1, 2)
+    figure, (left, right) = _grid(2, "", columns=2, height=2.7)
     for axes, value, title in (
         (left, "milliseconds", "milliseconds a step (one observation, one thread)"),
         (right, "hours", "hours of training (one thread)"),
     ):
-        own = [row for row in rows if row["task"] == row["trained_on"] and row[value]]
+        own = [row for row in rows if row["task"] == row["trained_on"] and (value != "hours" or row["threads"] == "1")]
         kinds = _networks(_kind(row["network"]) for row in own)
         sizes = sorted({int(row["entities"]) for row in own})
         for index, network in enumerate(kinds):
@@ -123,9 +120,9 @@ def timing(rows: Sequence[Row]) -> bytes:
             axes.bar(x, heights, 0.8 / len(kinds), color=COLOURS[network], label=LABELS[network])
         axes.set_xticks(range(len(sizes)), [f"{n}-Push" for n in sizes])
         axes.set_title(title, fontsize=10)
-        _plain(axes)
-    _legend(figure, [left])
-    return _png(figure, legend=False)
+        axes.set_ylim(auto=True)
+        axes.yaxis.set_major_formatter("{x:g}")
+    return _png(figure)
 
 
 def _bars(axes: "Axes", points: Sequence[Point], oracle: Oracle, trained_on: str, tasks: Sequence[str]) -> None:
@@ -207,9 +204,8 @@ def _legend(figure: "Figure", panels: Iterable["Axes"]) -> None:
     figure.legend(shown.values(), shown, loc="outside upper center", ncols=len(shown), frameon=False)
 
 
-def _png(figure: "Figure", legend: bool = True) -> bytes:
-    if legend:
-        _legend(figure, figure.axes)
+def _png(figure: "Figure") -> bytes:
+    _legend(figure, figure.axes)
     image = io.BytesIO()
     figure.savefig(image, format="png", dpi=130)
     return image.getvalue()

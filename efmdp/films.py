@@ -23,7 +23,7 @@ class Film(NamedTuple):
     caption: str
 
 
-def films_of(experiment: Experiment, evidence: Evidence) -> list[Film]:
+def films_of(experiment: Experiment, evidence: Evidence, where: Path) -> list[Film]:
     """Of the first seed of each set network: with the most entities, or on what needs both skills.
 
     Those whose runs are still there are filmed now, unless they were before."""
@@ -31,16 +31,15 @@ def films_of(experiment: Experiment, evidence: Evidence) -> list[Film]:
     for test in evidence.shown(experiment) if experiment.name in ("extrapolation", "stitching") else ():
         if test.of.network != "mlp" and isinstance(test.of, Training) and evidence.rows(test):
             wanted.setdefault((test.of.task, test.of.network), test)
-    made = [(_film(test, evidence.results / "films"), test) for test in wanted.values()]
-    return [
-        Film(
-            path,
-            f"{LABELS[test.of.network]}, trained on {test.of.task}, on {hardest(test.of.task)}: seed {test.of.seed}, "
-            f"the first {EPISODES} episodes.",
-        )
-        for path, test in made
-        if path.exists()
-    ]
+    films = []
+    for test in wanted.values():
+        network, trained_on, seed = LABELS[test.of.network], test.of.task, test.of.seed
+        path = where / "films" / f"{test.of.name}-on-{file_name(hardest(trained_on))}-{evidence.best(test.of)}.mp4"
+        _film(test.of.folder, hardest(trained_on), path)
+        if path.exists():
+            told = f"{network}, trained on {trained_on}, on {hardest(trained_on)}: seed {seed}, {EPISODES} episodes"
+            films.append(Film(path, told))
+    return films
 
 
 def hardest(trained_on: str) -> str:
@@ -49,13 +48,12 @@ def hardest(trained_on: str) -> str:
     return stitched(trained_on) or family[-1]
 
 
-def _film(test: Evaluating, folder: Path) -> Path:
-    task = hardest(test.of.task)
-    path = folder / f"{test.of.name}-on-{file_name(task)}.mp4"
-    if not path.exists() and (test.of.folder / "policy-best.safetensors").exists():
-        policy = load_policy(test.of.folder, "best")
+def _film(run: Path, task: str, path: Path) -> None:
+    """Unless it is there, or the run is not, or nothing can be rendered here, which the tasks' pictures say too."""
+    if path.exists() or not (run / "policy-best.safetensors").exists():
+        return
+    with suppress(UserError):
+        policy = load_policy(run, "best")
         env = make_env(task, **policy.physics)
         assert isinstance(env, FetchEnv)
-        with suppress(UserError):  # nothing can be rendered here, which the pictures of the tasks say too
-            film_episodes(env, policy, EPISODES, 0, path, WIDTH, HEIGHT)
-    return path
+        film_episodes(env, policy, EPISODES, 0, path, WIDTH, HEIGHT)

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, Protocol
 
 from efmdp.entities import UserError
 from efmdp.experiments import Evaluating, Step
+from efmdp.runs import PATIENCE
 
 LOGS = Path("runs") / "logs"
 RETRIES = 3  # of a step whose Ray worker died
@@ -123,7 +124,7 @@ class OnRay:
             quiet.pop("include_dashboard")
         _check_reachable(address)
         try:
-            self.ray.init(address=address, **quiet)
+            self.ray.init(address=address or "local", **quiet)
         except (ConnectionError, ValueError, RuntimeError) as error:
             raise _no_cluster(address, error) from None
         self.places = 10**6  # Ray itself lets them wait for a free core
@@ -143,6 +144,7 @@ class OnRay:
             try:
                 yield step, self.ray.get(reference) == 0
             except self.ray.exceptions.RayError as error:
+                LOGS.mkdir(parents=True, exist_ok=True)
                 with log_of(step).open("a") as log:
                     print(error, file=log)
                 yield step, False
@@ -159,10 +161,17 @@ def work(command: Sequence[str], log: str, folder: str) -> int:
     """What a Ray worker does: one step, in a process of its own, in the shared folder; its exit code."""
     process = _process(command, Path(log), folder)
     try:
-        return process.wait()
+        while process.poll() is None:  # Ray cannot interrupt a longer wait
+            time.sleep(OLDEST_STATE)
+        return process.returncode
     finally:  # cancelled: a training saves all that it has
         process.terminate()
         process.wait()
+
+
+def available_cores() -> int:
+    """Those that this process may use, where the system tells."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def log_of(step: Step) -> Path:
@@ -177,13 +186,13 @@ def _process(command: Sequence[str], log: Path, folder: str | None = None) -> "s
             stdout=file,
             stderr=file,
             cwd=folder,
-            env=os.environ | {"OMP_NUM_THREADS": "1"},
+            env=os.environ | {"OMP_NUM_THREADS": "1", PATIENCE: "300"},
         )
 
 
 def _check_reachable(address: str | None) -> None:
     """Ray itself would try for minutes."""
-    host, _, port = (address or "").rpartition(":")
+    host, _, port = (address or "").removeprefix("ray://").rpartition(":")
     if host and port.isdigit():
         try:
             socket.create_connection((host, int(port)), timeout=10).close()

@@ -11,6 +11,7 @@ from typing import Any
 
 from efmdp.entities import UserError
 from efmdp.networks import NetworkConfig
+from efmdp.progress import warn
 from efmdp.runs import Run, default_folder, minutes, read_rows
 from efmdp.tables import Row, only_writer, read_table, write_table
 from efmdp.zero_shot import digest
@@ -31,6 +32,9 @@ RECIPES = {  # what asks efmdp train ddpg for them
 
 def record(folder: Path, results: Path) -> None:
     """Put the run into both tables, in the place of what they say of it."""
+    known = {row["run"]: row for row in read_table(results / "runs.csv", RUNS)}.get(folder.name)
+    if known and known["finished"] == "True" and not Run(folder).is_finished:
+        return  # what is known of the whole run is worth more than a part of another one
     metrics, timings = read_rows(folder / "metrics.csv"), read_rows(folder / "timings.csv")
     epochs = list(zip(metrics, timings, strict=False))  # a run that works may be between the two
     if not epochs:
@@ -44,8 +48,11 @@ def record_all(root: Path, results: Path) -> None:
     """The runs in a folder that have the name which `efmdp train` gives them; others were tried for something else."""
     for path in sorted(root.glob("*/config.json")):
         folder = path.parent
-        if folder.name == _usual_name(Run(folder).config() or {}):
-            record(folder, results)
+        try:
+            if folder.name == _usual_name(Run(folder).config() or {}):
+                record(folder, results)
+        except (UserError, KeyError, TypeError) as error:
+            warn(f"{folder} is left out: {error}")
 
 
 def _usual_name(stored: dict[str, Any]) -> str:

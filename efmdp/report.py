@@ -14,12 +14,12 @@ from typing import NamedTuple
 from efmdp import diagrams, figures, gallery
 from efmdp.claims import CLAIMS, Claim, Finding, Measured
 from efmdp.entities import UserError
-from efmdp.evidence import Evidence, Point, over_seeds
+from efmdp.evidence import STUDIES, Evidence, Point, over_seeds
 from efmdp.experiments import Experiment
 from efmdp.figures import LABELS, ORACLE
 from efmdp.films import Film, films_of
 from efmdp.records import record_all
-from efmdp.runs import replace_file, versions
+from efmdp.runs import replace_file, short_commit, versions
 from efmdp.stats import Rate
 from efmdp.tables import Row, grouped
 from efmdp.zero_shot import STUDY, summarise, write_summary
@@ -95,7 +95,7 @@ CAPTIONS = {
     "deep-set-size-extrapolation": "Deep Sets with a linear map and with two layers after the sum, on cubes.",
     "deep-set-size-stitching": "The same, on stacking.",
     "collisions": "Extrapolation where cubes collide with each other; hatched: what they were trained on.",
-    "timing": "A step of the policy, and the whole training of the learning curves.",
+    "timing": "A step of the policy, and the whole training of the learning curves on one thread, beside other runs.",
 }
 
 
@@ -107,44 +107,51 @@ class Section(NamedTuple):
     body: str
 
 
-def write_report(
-    experiments: Sequence[Experiment],
-    results: Path,
-    out: Path,
-    title: str = TITLE,
-    introduction: str = INTRODUCTION,
-    command: str = "efmdp report",
-) -> list[str]:
-    """Figures and statistics into results/, and the page; returns what is missing, a line for each kind of run."""
-    for root in {test.of.folder.parent for experiment in experiments for test in experiment.tests}:
-        record_all(root, results)
-    evidence = Evidence(results)
-    for study in ("learning", "extrapolation", "stitching"):
-        for rows in grouped(evidence.tables[study], *STUDY).values():
-            write_summary(results / f"{study}.csv", summarise(rows))
-    whole = title == TITLE
-    sections = [_experiment(experiment, evidence, whole) for experiment in experiments]
-    if whole:
-        found = judged(experiments, evidence)
-        results.mkdir(parents=True, exist_ok=True)
-        replace_file(results, "claims.md", _claims_as_markdown(found).encode())
-        sections = [_pictures(results), _claims(found), *sections]
-    known = versions()
-    commit, today = known["commit"][:10], time.strftime("%Y-%m-%d")
-    made = f"Made by <code>{html.escape(command)}</code>, efmdp {known['efmdp']}, commit {commit}, on {today}."
-    links = "".join(f'<li><a href="#{s.name}">{html.escape(s.heading)}</a></li>' for s in sections)
-    intro = f"<p>{introduction} {made}</p><nav><ul>{links}</ul></nav>"
-    out.parent.mkdir(parents=True, exist_ok=True)
-    replace_file(out.parent, out.name, page(title, intro, sections).encode())
+def write_report(experiments: Sequence[Experiment], results: Path, where: Path, options: str = "") -> list[str]:
+    """report.html, claims.md and figures/ of the tables in `results`, into the folder `where`.
+
+    `options` are what else efmdp reproduce needs for these experiments. Returns what is missing, a line for each kind
+    of run."""
+    evidence = take_in(experiments, results)
+    found = judged(experiments, evidence)
+    where.mkdir(parents=True, exist_ok=True)
+    replace_file(where, "claims.md", _claims_as_markdown(found, options).encode())
+    sections = [_pictures(where), _claims(found)]
+    for experiment in experiments:
+        command = f"efmdp reproduce {experiment.name}{options}"
+        sections.append(experiment_section(experiment, evidence, where, command))
+    write_page(where / "report.html", TITLE, INTRODUCTION, f"efmdp report{options}", sections)
     return [f"{experiment.name}: {line}" for experiment in experiments for line in missing(experiment, evidence)]
 
 
-def page(title: str, intro: str, sections: Sequence[Section]) -> str:
-    parts = [intro, *(f'<h2 id="{s.name}">{html.escape(s.heading)}</h2>\n{s.body}' for s in sections)]
-    return PAGE.substitute(title=html.escape(title), style=STYLE, body="\n".join(parts))
+def take_in(experiments: Sequence[Experiment], results: Path, unfinished_too: bool = False) -> Evidence:
+    """What was measured of them, after their runs are written into the tables; the statistics beside these."""
+    tests = [test for experiment in experiments for test in experiment.tests]
+    for root in {test.of.folder.parent for test in tests}:
+        record_all(root, results)
+    evidence = Evidence(results, unfinished_too)
+    for study in STUDIES:
+        own = [test for test in tests if test.study == study]
+        rows = [row for test in own for row in (*evidence.rows(test), *evidence.oracle_rows(test))]
+        different = list({tuple(row.values()): row for row in rows}.values())
+        for here in grouped(different, *STUDY).values():
+            write_summary(results / f"{study}.csv", summarise(here))
+    return evidence
 
 
-def _pictures(results: Path) -> Section:
+def write_page(out: Path, title: str, introduction: str, command: str, sections: Sequence[Section]) -> None:
+    known = versions()
+    commit, today = short_commit(known["commit"]), time.strftime("%Y-%m-%d")
+    made = f"Made by <code>{html.escape(command)}</code>, efmdp {known['efmdp']}, commit {commit}, on {today}."
+    links = "".join(f'<li><a href="#{s.name}">{html.escape(s.heading)}</a></li>' for s in sections)
+    parts = [f"<p>{introduction} {made}</p><nav><ul>{links}</ul></nav>"]
+    parts += [f'<h2 id="{s.name}">{html.escape(s.heading)}</h2>\n{s.body}' for s in sections]
+    text = PAGE.substitute(title=html.escape(title), style=STYLE, body="\n".join(parts))
+    out.parent.mkdir(parents=True, exist_ok=True)
+    replace_file(out.parent, out.name, text.encode())
+
+
+def _pictures(where: Path) -> Section:
     try:
         images = {
             "teaser": (gallery.teaser(), "Trained on three cubes, tested on three to six."),
@@ -152,7 +159,7 @@ def _pictures(results: Path) -> Section:
             "pairs": (gallery.stitching(), "Stitching: what is trained together, and what needs the skills of both."),
         }
         for name, (image, _) in images.items():
-            _keep(results, f"{name}.jpg", image)
+            _keep(where, f"{name}.jpg", image)
         teaser, *others = (_figure(image, caption, "jpeg") for image, caption in images.values())
         shown = f'{teaser}<div class="side">{"".join(others)}</div>'
     except UserError as error:  # nothing can be rendered here
@@ -168,11 +175,11 @@ def judged(experiments: Sequence[Experiment], evidence: Evidence) -> list[tuple[
     return [(claim, claim.judge(measured)) for claim in CLAIMS if claim.experiment in measured.experiments]
 
 
-def _claims_as_markdown(found: Sequence[tuple[Claim, Finding]]) -> str:
+def _claims_as_markdown(found: Sequence[tuple[Claim, Finding]], options: str) -> str:
     """For pages of text, which link to it."""
     lines = ["| the paper says | taken to mean | measured here | verdict | command |", "|---|---|---|---|---|"]
     for claim, finding in found:
-        command = f"`efmdp reproduce {claim.experiment}`"
+        command = f"`efmdp reproduce {claim.experiment}{options}`"
         lines.append(f"| {claim.says} | {claim.means} | {finding.measured} | {finding.verdict} | {command} |")
     return "\n".join(lines) + "\n"
 
@@ -189,19 +196,19 @@ def _claims(found: Sequence[tuple[Claim, Finding]]) -> Section:
     return Section("claims", "The paper's claims", f'<table class="claims"><tr>{head}</tr>{rows}</table>')
 
 
-def _experiment(experiment: Experiment, evidence: Evidence, reproduced: bool) -> Section:
+def experiment_section(experiment: Experiment, evidence: Evidence, where: Path, command: str = "") -> Section:
+    """Its figures, which also go to the folder `where`, its numbers, its films, what is missing, and what it cost."""
     name, points, oracle = experiment.name, evidence.points(experiment), evidence.oracle(experiment)
-    command = f" <code>efmdp reproduce {name}</code>" if reproduced else ""
-    parts = [f"<p>{html.escape(experiment.shows)}.{command}</p>"]
+    parts = [f"<p>{html.escape(experiment.shows)}. <code>{html.escape(command)}</code></p>"]
     for title, image in _draw(experiment, evidence).items():
-        _keep(evidence.results, f"{title}.png", image)
+        _keep(where, f"{title}.png", image)
         parts.append(_figure(image, CAPTIONS[title]))
     for study in dict.fromkeys(point.study for point in points):
         which = "last policy" if study == "learning" else "best policy on the selection seeds"
         here = [point for point in points if point.study == study]
         table = _table(here, oracle)
         parts.append(f"<details open><summary>Success on test episodes in %, {which}</summary>{table}</details>")
-    parts += [_film(film) for film in films_of(experiment, evidence)]
+    parts += [_film(film) for film in films_of(experiment, evidence, where)]
     if lines := missing(experiment, evidence):
         items = "".join(f"<li>{html.escape(line)}</li>" for line in lines)
         parts.append(f"<details><summary>What is missing</summary><ul>{items}</ul></details>")
@@ -210,9 +217,9 @@ def _experiment(experiment: Experiment, evidence: Evidence, reproduced: bool) ->
     return Section(name, name.replace("-", " ").capitalize(), "\n".join(parts))
 
 
-def _keep(results: Path, name: str, image: bytes) -> None:
-    """Beside the tables, for other pages."""
-    folder = results / "figures"
+def _keep(where: Path, name: str, image: bytes) -> None:
+    """For other pages."""
+    folder = where / "figures"
     folder.mkdir(parents=True, exist_ok=True)
     replace_file(folder, name, image)
 
@@ -232,7 +239,7 @@ def _draw(experiment: Experiment, evidence: Evidence) -> dict[str, bytes]:
         drawn[f"{name}-extrapolation" if shared else name] = figures.extrapolation(far, oracle)
     if by_study["stitching"]:
         drawn[f"{name}-stitching" if shared else name] = figures.stitching(by_study["stitching"], oracle)
-    if timed := [row for test in experiment.tests if test.study == "timing" for row in evidence.rows(test)]:
+    if timed := [row for test in evidence.shown(experiment) if test.study == "timing" for row in evidence.rows(test)]:
         drawn[name] = figures.timing(timed)
     return drawn
 
@@ -287,7 +294,7 @@ def _cell(points: Sequence[Point]) -> str:
 def _costs(runs: Sequence[Row]) -> str:
     names = ("run", "finished", "epochs", "steps", "updates", "minutes", "threads", "commit", "command")
     return _html_table(
-        names, [[row[name][:10] if name == "commit" else row[name] for name in names] for row in runs], 1
+        names, [[short_commit(row[name]) if name == "commit" else row[name] for name in names] for row in runs], 1
     )
 
 

@@ -25,12 +25,13 @@ import os
 import platform
 import shutil
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import safetensors.torch
@@ -46,6 +47,8 @@ if TYPE_CHECKING:
 
 CLOCK = ("collect", "learn", "evaluate", "save")  # what timings.csv tells apart, in seconds since the run began
 COPIED = ("metrics.csv", "timings.csv", "policy-best.safetensors", "policy-last.safetensors")  # into every checkpoint
+# For so many seconds a folder may be in use before that is an error: on shared storage a dead machine may hold it on.
+PATIENCE = "EFMDP_PATIENCE"
 KEPT = 2  # checkpoints: the newest, and the one before it in case the newest is damaged
 
 
@@ -362,15 +365,24 @@ def only_process_in(folder: Path) -> Iterator[None]:
     with clear_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         lock = (folder / "lock").open("w")
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        lock.close()
-        raise RunError(f"{folder} is in use by another process: wait for it, or choose another --out") from None
+    deadline = time.monotonic() + float(os.environ.get(PATIENCE, 0))
+    while not _locked(lock):
+        if time.monotonic() >= deadline:
+            lock.close()
+            raise RunError(f"{folder} is in use by another process: wait for it, or choose another --out")
+        time.sleep(1)
     try:
         yield
     finally:
         lock.close()
+
+
+def _locked(file: IO[str]) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
 
 
 def replace_file(folder: Path, name: str, data: bytes) -> str:
@@ -420,6 +432,14 @@ def versions() -> dict[str, str]:
     """What a run depends on, for its config.json."""
     names = ("efmdp", "torch", "mujoco", "numpy", "gymnasium")
     return {name: version(name) for name in names} | {"python": platform.python_version(), "commit": _commit()}
+
+
+def short_commit(commit: str) -> str:
+    """
+    >>> short_commit("0123456789abcdef+")  # of code that was changed since
+    '0123456789+'
+    """
+    return commit[:10] + "+" * commit.endswith("+")
 
 
 def _commit() -> str:

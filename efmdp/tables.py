@@ -3,7 +3,6 @@
 import csv
 import fcntl
 import io
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -42,12 +41,9 @@ def write_table(path: Path, rows: Sequence[Row]) -> None:
 def only_writer(path: Path) -> Iterator[None]:
     """Wait for other processes that change a table in the same folder, and keep them waiting."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        fcntl.flock(folder, fcntl.LOCK_EX)
+    with (path.parent / ".lock").open("w") as lock:  # network file systems lock no folders
+        fcntl.flock(lock, fcntl.LOCK_EX)
         yield
-    finally:
-        os.close(folder)
 
 
 def grouped(rows: Sequence[Row], *names: str) -> dict[tuple[str, ...], list[Row]]:

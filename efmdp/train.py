@@ -24,6 +24,7 @@ from efmdp.runs import Run, RunError, as_stored, versions
 from efmdp.scripted import SCRIPTED
 
 Report = Callable[[dict[str, Any]], None]
+SMOKE = "smoke-"  # how the names of such clones begin
 
 
 def train_ddpg(
@@ -251,7 +252,7 @@ class Cloner(Ledger[BCConfig]):
         self.env = make_env(config.task, slots, num_threads=config.threads, **config.options)
         usable = self.env.usable_actions
         self.agent = BC(config.network, self.env.dims, config.learning_rate, usable, config.seed, device)
-        self.episodes = successful_episodes(demos, config.demos_used)
+        self.episodes = learnable_episodes(demos, config.demos_used, failed_too=config.recipe.startswith(SMOKE))
         self.agent.normaliser.learn(self.episodes, self.env.achieved(self.episodes.entities))
         inside = np.arange(self.episodes.actions.shape[1]) < self.episodes.lengths[:, None]  # (K, T)
         self.episode_of, self.time_of = inside.nonzero()  # of every transition
@@ -321,8 +322,8 @@ def cloning(demos: Demos, network: NetworkConfig, demos_used: int | None, seed: 
 
 
 def short(config: BCConfig) -> BCConfig:
-    """The same for seconds: it learns nothing, and shows that everything works where it runs."""
-    config = replace(config, recipe=f"smoke-{config.recipe}", epochs=2, selection_episodes=4)
+    """The same for seconds: it learns nothing, from failures too, and shows that everything works where it runs."""
+    config = replace(config, recipe=f"{SMOKE}{config.recipe}", epochs=2, selection_episodes=4)
     return replace(config, rounds_per_epoch=2, updates_per_round=4)
 
 
@@ -335,12 +336,13 @@ def _unusual(about: dict[str, Any]) -> Iterator[str]:
             yield about["options"][name]
 
 
-def successful_episodes(demos: Demos, count: int) -> Episodes:
-    """Those of the first `count` demonstrations that reached their goal."""
+def learnable_episodes(demos: Demos, count: int, failed_too: bool = False) -> Episodes:
+    """Those of the first `count` demonstrations that reached their goal, or all."""
     episodes, flags = demos.load(count)
-    if not flags.success_once.any():
+    good = flags.success_once | failed_too
+    if not good.any():
         raise UserError(f"none of the {count} demonstrations in {demos.path} succeeded: there is nothing to learn from")
-    kept = Episodes(*(field[flags.success_once] for field in episodes))
+    kept = Episodes(*(field[good] for field in episodes))
     for name, values in kept._asdict().items():
         if not np.isfinite(values).all():
             raise NonFinite(f"a demonstration in {demos.path} ({name}) is not finite")

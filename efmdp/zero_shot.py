@@ -333,8 +333,13 @@ def _oracle(sources: Mapping[str, str], tasks: Sequence[Task]) -> Entrant:
     files = {name: policy_file(Path(source), "best") for name, source in used.items() if source != SCRIPTED}
     digests = {name: code_sha256(Scripted) for name in used}
     digests |= {name: digest(file) for name, file in files.items()}
-    who = (ORACLE, recipe, "", _equations(used), _digest(_equations(digests).encode()))
+    who = (ORACLE, recipe, "", _equations(used), oracle_digest(digests))
     return Entrant(dict(zip(WHO, who, strict=True)), lambda env: make_oracle(env.num_envs, env.task, sources))
+
+
+def oracle_digest(parts: Mapping[str, str]) -> str:
+    """What tables tell oracles apart by: the digests of who solves their subtasks, in the order of SUBTASKS."""
+    return _digest(_equations(parts).encode())
 
 
 def _equations(pairs: Mapping[str, str]) -> str:

@@ -160,7 +160,9 @@ def small(arguments: Words) -> Words:
 def narrowed(arguments: Words) -> Words:
     """efmdp reproduce with one experiment, one task and one network; on a cluster it only lists them."""
     names = values(arguments)
-    rest = without(arguments[1 + len(names) :], "--tasks=", "--networks=")
+    rest = without(arguments[1 + len(names) :], "--tasks=", "--networks=", "--demos=")
+    if "--demos" in arguments:
+        rest = (*rest, "--demos", "20")  # the most of the smoke recipe
     if "ray" in rest and "--list" not in rest:
         rest = (*rest, "--list")
     name = names[0] if names else "learning"
@@ -217,8 +219,8 @@ def apart(arguments: Words) -> Words:
         ("evaluate oracle --oracle push=RUN", "evaluate oracle --oracle push=runs/1-Push-deep-set-fast-0 --episodes 2"),
         ("train ddpg --help", "train ddpg --help"),
         (
-            "reproduce extrapolation learning --seeds 5 --tasks 3-Push 3-Switch --budget 2h",
-            "reproduce extrapolation --budget 2h --tasks 3-Switch --networks deep-set "
+            "reproduce extrapolation learning --seeds 5 --tasks 3-Push 3-Switch --demos 1000 5000 --budget 2h",
+            "reproduce extrapolation --budget 2h --demos 20 --tasks 3-Switch --networks deep-set "
             "--recipe smoke --seeds 1 --episodes 2",
         ),
         (
@@ -406,6 +408,23 @@ def check_not_run(words: Words, start: str, efmdp: Efmdp) -> None:
             assert {extra for extras in named for extra in extras.split(",")} <= set(project["optional-dependencies"])
         case _:
             pass  # NOT_RUN says why
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "make song",
+        "pip install 'efmdp[plots,song]'",
+        "efmdp demo --song",
+        "efmdp zoo upload OWNER/NAME --song",
+        "python -m benchmarks.song",
+        "python -m benchmarks.busy --song 2",
+    ],
+)
+def test_what_is_not_run_can_fail(line: str, efmdp: Efmdp) -> None:
+    start = next(start for start in NOT_RUN if line.startswith(start))
+    with pytest.raises(AssertionError):
+        check_not_run(tuple(shlex.split(line)), start, efmdp)
 
 
 def help_of(*command: str) -> str:

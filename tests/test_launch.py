@@ -84,8 +84,12 @@ def test_what_needs_a_failed_step_is_skipped_and_the_rest_is_done() -> None:
     assert not do([Step("train")], Fake(1, bad=("train",)), time.monotonic() + 9, lambda _: None)  # type: ignore
 
 
-def test_at_the_deadline_everything_is_stopped() -> None:
-    assert told([Step("train")], Fake(1), seconds=-1) == []
+def test_at_the_deadline_what_works_is_stopped() -> None:
+    class Slow(Fake):
+        def ended(self) -> Iterator[tuple[Step, bool]]:
+            yield from ()
+
+    assert told([Step("train"), Step("other")], Slow(1), seconds=0.05) == [("train", "started")]
 
 
 def test_what_is_timed_is_alone() -> None:
@@ -178,12 +182,19 @@ def reproducing(folder: Path, *more: str) -> Iterator["subprocess.Popen[bytes]"]
         process.wait()
 
 
+FIRST_EPOCH = "runs/{}/checkpoints/000002"
+
+
 def training_of(run: str) -> int | None:
-    """The process that trains a run of that name, once it has begun to write."""
+    """The process that trains a run of that name, once it has saved its first epoch."""
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             words = (folder / "cmdline").read_bytes().split(b"\0")
-            if b"train" in words and f"runs/{run}".encode() in words and (folder / "cwd" / "runs" / run).is_dir():
+            if (
+                b"train" in words
+                and f"runs/{run}".encode() in words
+                and (folder / "cwd" / FIRST_EPOCH.format(run)).is_dir()
+            ):
                 return int(folder.name)
         except OSError:
             continue
@@ -205,16 +216,23 @@ def is_gone(process: int) -> bool:
 NAME = "3-Switch-deep-set-smoke-0"
 
 
+def first_epoch(folder: Path) -> int:
+    """When it was saved: later, if it was trained twice."""
+    return (folder / FIRST_EPOCH.format(NAME) / "manifest.json").stat().st_mtime_ns
+
+
 def test_killed_it_leaves_no_process_behind_and_goes_on(tmp_path: Path) -> None:
     with reproducing(tmp_path) as process:
         training = wait_for(lambda: training_of(NAME))
         os.kill(training, signal.SIGSTOP)  # it must not end before it is killed
         process.kill()
         wait_for(lambda: is_gone(training))
+    saved = first_epoch(tmp_path)
     with reproducing(tmp_path) as process:
         out, _ = process.communicate(timeout=120)
     assert process.returncode == 0, out.decode()
     assert b"all is done" in out
+    assert first_epoch(tmp_path) == saved
 
 
 def test_asked_to_stop_it_saves_what_works(tmp_path: Path) -> None:
@@ -241,9 +259,11 @@ def test_a_worker_of_a_ray_cluster_may_die(tmp_path: Path) -> None:
         worker = int(Path(f"/proc/{training}/stat").read_text().rpartition(")")[2].split()[1])
         assert b"ray::" in Path(f"/proc/{worker}/cmdline").read_bytes()
         os.kill(worker, signal.SIGKILL)
+        saved = first_epoch(disturbed)
         wait_for(lambda: is_gone(training))
         out, _ = process.communicate(timeout=180)
     assert process.returncode == 0, out.decode()
+    assert first_epoch(disturbed) == saved
     for name in ("metrics.csv", "policy-best.safetensors", "policy-last.safetensors"):
         assert (disturbed / "runs" / NAME / name).read_bytes() == (undisturbed / "runs" / NAME / name).read_bytes()
     tables = [read(folder / "results" / "extrapolation.csv") for folder in (disturbed, undisturbed)]
