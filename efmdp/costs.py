@@ -17,6 +17,7 @@ from efmdp.networks import Kind
 from efmdp.process import tuned_process
 from efmdp.recipes import make_network
 from efmdp.replay import Batch
+from efmdp.runs import read_rows
 from efmdp.tasks import parse_task
 
 COUNTS = (1, 3)  # of entities; what lies between and beyond is taken from the line through both
@@ -37,11 +38,15 @@ class Machine:
     def seconds(self, step: Step) -> float:
         match step:
             case Training():
-                return self._training(step)
+                return _share_left(step, step.config.epochs) * self._training(step)
             case Collecting():
                 return step.episodes * parse_task(step.task).horizons[0] * self._act_and_step("deep-set")
             case Cloning():
-                return _updates(step) * self._line(self._clone, step.network, parse_task(step.task).entities)
+                return (
+                    _share_left(step, BCConfig.epochs)
+                    * _updates(step)
+                    * self._line(self._clone, step.network, parse_task(step.task).entities)
+                )
             case Evaluating():
                 return self._evaluating(step)
 
@@ -102,6 +107,11 @@ class Machine:
 
             self._seconds[key] = _fastest(play) / (20 * SLOTS)
         return self._seconds[key]
+
+
+def _share_left(step: Training | Cloning, epochs: int) -> float:
+    """Of a run that was begun."""
+    return 1 - min(1.0, len(read_rows(step.folder / "metrics.csv")) / epochs)
 
 
 def _updates(step: Cloning) -> int:

@@ -155,3 +155,13 @@ def test_epochs_of_the_fast_recipe() -> None:
     for cells in shown:
         for task in meant.get(cells[0], (cells[0],)):
             assert cells == row(task, cells[0])
+
+
+@pytest.mark.parametrize(
+    "page", [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))], ids=lambda page: page.name
+)
+def test_links_lead_somewhere(page: Path) -> None:
+    text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
+    links = re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", text)
+    broken = [link for link in links if "://" not in link and not (page.parent / link).exists()]
+    assert broken == []

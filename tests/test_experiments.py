@@ -150,9 +150,10 @@ def test_demonstrations_are_done_when_they_are_all_there_and_of_the_right_one(
     assert not step.is_done
 
 
-def test_costs_follow_what_there_is_to_do() -> None:
+def test_costs_follow_what_there_is_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from efmdp.costs import Machine
 
+    monkeypatch.chdir(tmp_path)
     machine = Machine()
 
     def seconds(*step: object) -> float:
@@ -161,6 +162,10 @@ def test_costs_follow_what_there_is_to_do() -> None:
     assert 0 < seconds("1-Switch", "deep-set", "fast") < seconds("3-Switch", "deep-set", "fast-no-curriculum")
     assert seconds("1-Switch", "deep-set", "fast") < seconds("1-Switch", "self-attention", "fast")
     assert 0 < seconds("1-Switch", "mlp", "smoke") < 60
+    whole, begun = seconds("1-Switch", "deep-set", "fast"), Training("1-Switch", "deep-set", "fast").folder
+    begun.mkdir(parents=True)
+    (begun / "metrics.csv").write_text("epoch,task\n" + "1,1-Switch\n" * 3)  # half of its six epochs
+    assert seconds("1-Switch", "deep-set", "fast") == pytest.approx(whole / 2)
     shown = Collecting("3-Switch", 1000)
     clones = [Cloning(shown, used, "mlp") for used in (100, 1000)]
     assert machine.total(clones[:1]) == machine.total(clones[1:]) > 10

@@ -50,4 +50,4 @@ def test_writers_wait_for_each_other(tmp_path: Path) -> None:
     for thread in threads:
         thread.join()
     assert len(read_table(path, ("who", "number"))) == 60
-    assert [file.name for file in path.parent.iterdir()] == ["table.csv"]
+    assert sorted(file.name for file in path.parent.iterdir()) == [".lock", "table.csv"]

@@ -30,6 +30,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory, write_run: Callable[..., Path
         "mlp": write_run(folder / "mlp", "2-Switch", "mlp", seed=3, places=4),
         "stitch": write_run(folder / "stitch", "2-Push|Stack", "self-attention"),
         "push": write_run(folder / "push", "1-Push"),
+        "push 1": write_run(folder / "push-1", "1-Push", seed=1),
     }
 
 
@@ -180,18 +181,23 @@ def test_two_policies_of_one_seed_are_no_two_seeds(efmdp: Efmdp, runs: dict[str,
 def test_statistics_of_other_studies_stay(efmdp: Efmdp, runs: dict[str, Path], tmp_path: Path) -> None:
     out, summary = tmp_path / "table.csv", tmp_path / "table-summary.csv"
 
-    def extrapolate(run: str, episodes: int) -> list[tuple[str, str]]:
-        assert efmdp("evaluate", "extrapolation", runs[run], "--episodes", episodes, "--out", out)[0] == 0
+    def extrapolate(names: list[str], episodes: int) -> list[tuple[str, str]]:
+        named = [runs[name] for name in names]
+        assert efmdp("evaluate", "extrapolation", *named, "--episodes", episodes, "--out", out)[0] == 0
         return list(dict.fromkeys((row["trained_on"], row["episodes"]) for row in read(summary)))
 
-    assert extrapolate("sets 0", 1) == [("2-Switch", "1")]
+    switches, cubes = ["sets 0", "sets 1"], ["push", "push 1"]
+    assert extrapolate(switches, 1) == [("2-Switch", "1")]
     rows = len(read(summary))
-    assert extrapolate("push", 1) == [("2-Switch", "1"), ("1-Push", "1")]
-    assert extrapolate("sets 1", 1) == [("2-Switch", "1"), ("1-Push", "1")]
+    assert extrapolate(cubes, 1) == [("2-Switch", "1"), ("1-Push", "1")]
+    assert extrapolate(switches, 1) == [("2-Switch", "1"), ("1-Push", "1")]
     assert len(read(summary)) == 2 * rows
-    assert extrapolate("sets 1", 2) == [("2-Switch", "1"), ("1-Push", "1"), ("2-Switch", "2")]
+    assert extrapolate(switches, 2) == [("2-Switch", "1"), ("1-Push", "1"), ("2-Switch", "2")]
+    whole = summary.read_bytes()
+    extrapolate(["sets 0"], 1)  # one policy has none, and does not replace those of both
+    assert summary.read_bytes() == whole
     summary.write_text("a,b\n")
-    code, _, errors = efmdp("evaluate", "extrapolation", runs["push"], "--episodes", "1", "--out", out)
+    code, _, errors = efmdp("evaluate", "extrapolation", *(runs[c] for c in cubes), "--episodes", "1", "--out", out)
     assert (code, errors.count("\n")) == (2, 1)
     assert summary.read_text() == "a,b\n"
 
