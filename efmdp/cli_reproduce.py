@@ -41,8 +41,8 @@ def reproduce_command(
     Args:
         names: which figures (default: all; --list names them).
         list_: only list the experiments, what is done of them and what the rest would take here.
-        recipe: fast: ours, for two cores; paper: every value of the paper's tables; smoke: a few minutes in all, to
-            see that everything works where it runs.
+        recipe: fast: ours, for two cores; paper: every value of the paper's tables; smoke: seconds a run, to see
+            that everything works where it runs.
         seeds: so many runs of each kind, with seeds 0, 1, ...
         tasks: only what is trained on these tasks.
         networks: only these networks.

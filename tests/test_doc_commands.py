@@ -379,6 +379,8 @@ def test_documented_command(words: Words, folder: Folder, efmdp: Efmdp, monkeypa
     assert words[0] == "efmdp", f"teach tests/test_doc_commands.py this command: {line}"
     arguments = small(words[1:])
     folder.prepare(arguments, efmdp)
+    for name in ("teaser", "tasks", "stitching"):  # rendered by tests/test_gallery.py; they take seconds each
+        monkeypatch.setattr(f"efmdp.gallery.{name}", lambda: b"a picture")
     if arguments[0] in ("reproduce", "report"):  # their runs have one thread, those of efmdp train two
         monkeypatch.chdir(folder.reproduced)
     if arguments not in folder.done:

@@ -106,29 +106,6 @@ def read(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def test_an_experiment_is_done_once(efmdp: Efmdp, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    code, said, errors = efmdp("reproduce", "extrapolation", *SMALL)
-    assert code == 0, errors
-    assert "3 of 3 steps are to be done" in said
-    rows = read(Path("results/extrapolation.csv"))
-    assert {row["task"] for row in rows} == {f"{n}-Switch" for n in range(1, 11)}
-    assert {(row["network"], row["recipe"]) for row in rows} == {("deep-set", "smoke"), ("oracle", "trained")}
-    (mine,) = [row for row in read(Path("results/runs.csv")) if row["task"] == "3-Switch"]
-    assert (mine["finished"], mine["epochs"], mine["network"]) == ("True", "2", "deep-set")
-    assert mine["command"] == "efmdp train ddpg --task 3-Switch --recipe smoke --network deep-set --seed 0 --threads 1"
-    assert {row["sha256"] for row in rows if row["network"] != "oracle"} == {mine["best_sha256"]}
-    assert [row["epoch"] for row in read(Path("results/curves.csv")) if row["run"] == mine["run"]] == ["1", "2"]
-    before = {path: path.stat().st_mtime_ns for path in Path().rglob("*") if path.is_file()}
-    code, said, _ = efmdp("reproduce", "extrapolation", *SMALL)
-    assert (code, said.strip()) == (0, "all 3 steps are done: efmdp report draws them")
-    assert before == {path: path.stat().st_mtime_ns for path in Path().rglob("*") if path.is_file()}
-    code, said, _ = efmdp("reproduce", "extrapolation", "--list", *SMALL)
-    assert code == 0
-    assert "2 of 2" in said
-    assert "1 of 1" in said
-
-
 def test_a_run_of_another_recipe_is_not_taken_for_this_one(
     efmdp: Efmdp, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -180,6 +157,37 @@ def reproducing(folder: Path, *more: str) -> Iterator["subprocess.Popen[bytes]"]
     finally:
         process.kill()
         process.wait()
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where an experiment was done and nothing happened."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    with reproducing(folder) as process:
+        out, _ = process.communicate(timeout=120)
+    assert process.returncode == 0, out.decode()
+    assert b"3 of 3 steps are to be done" in out
+    return folder
+
+
+def test_an_experiment_is_done_once(efmdp: Efmdp, undisturbed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(undisturbed)
+    rows = read(Path("results/extrapolation.csv"))
+    assert {row["task"] for row in rows} == {f"{n}-Switch" for n in range(1, 11)}
+    assert {(row["network"], row["recipe"]) for row in rows} == {("deep-set", "smoke"), ("oracle", "trained")}
+    (mine,) = [row for row in read(Path("results/runs.csv")) if row["task"] == "3-Switch"]
+    assert (mine["finished"], mine["epochs"], mine["network"]) == ("True", "2", "deep-set")
+    assert mine["command"] == "efmdp train ddpg --task 3-Switch --recipe smoke --network deep-set --seed 0 --threads 1"
+    assert {row["sha256"] for row in rows if row["network"] != "oracle"} == {mine["best_sha256"]}
+    assert [row["epoch"] for row in read(Path("results/curves.csv")) if row["run"] == mine["run"]] == ["1", "2"]
+    before = {path: path.stat().st_mtime_ns for path in Path().rglob("*") if path.is_file()}
+    code, said, _ = efmdp("reproduce", "extrapolation", *SMALL)
+    assert (code, said.strip()) == (0, "all 3 steps are done: efmdp report draws them")
+    assert before == {path: path.stat().st_mtime_ns for path in Path().rglob("*") if path.is_file()}
+    code, said, _ = efmdp("reproduce", "extrapolation", "--list", *SMALL)
+    assert code == 0
+    assert "2 of 2" in said
+    assert "1 of 1" in said
 
 
 FIRST_EPOCH = "runs/{}/checkpoints/000002"
@@ -245,14 +253,9 @@ def test_asked_to_stop_it_saves_what_works(tmp_path: Path) -> None:
     assert "stopped, all is saved" in (tmp_path / "runs" / "logs" / f"{NAME}.log").read_text()
 
 
-def test_a_worker_of_a_ray_cluster_may_die(tmp_path: Path) -> None:
+def test_a_worker_of_a_ray_cluster_may_die(tmp_path: Path, undisturbed: Path) -> None:
     """The run ends in the same bytes as one that nothing happened to."""
-    undisturbed, disturbed = tmp_path / "undisturbed", tmp_path / "disturbed"
-    for folder in (undisturbed, disturbed):
-        folder.mkdir()
-    with reproducing(undisturbed) as process:
-        process.communicate(timeout=120)
-    assert process.returncode == 0
+    disturbed = tmp_path
     with reproducing(disturbed, "--backend", "ray") as process:
         training = wait_for(lambda: training_of(NAME))
         os.kill(training, signal.SIGSTOP)
