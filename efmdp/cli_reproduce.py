@@ -97,7 +97,7 @@ def _do(everything: "list[Step]", missing: "list[Step]", backend: "Backend", dea
                 progress.advance(bar)
             if told.outcome == "done":
                 if isinstance(step, Training | Cloning):
-                    record(step.folder, RESULTS)
+                    record([step.folder], RESULTS)
                 say(f"{name}: done in {told.seconds / 60:.1f} minutes")
             elif told.outcome == "failed":
                 warn(f"{name} failed: see {log_of(step)}")

@@ -11,10 +11,11 @@ from typing import NamedTuple
 from efmdp.experiments import SUBTASK_OF, Cloning, Evaluating, Experiment, Training
 from efmdp.records import CURVES, RUNS
 from efmdp.scripted import SCRIPTED
-from efmdp.stats import Rate, mean_over_seeds
+from efmdp.stats import Rate
 from efmdp.tables import Row, grouped, read_table
 from efmdp.timing import FIELDS as TIMING_FIELDS
 from efmdp.zero_shot import FIELDS, ORACLE, oracle_digest
+from efmdp.zero_shot import over_seeds as rate_of_rows
 
 STUDIES = ("learning", "extrapolation", "stitching")  # of success
 
@@ -112,7 +113,7 @@ class Evidence:
     def oracle(self, experiment: Experiment) -> dict[tuple[str, str, str], Rate]:
         """By what it stands beside, task and layout, with its interval over episodes."""
         return {
-            (row["trained_on"], row["task"], row["layout"]): _rate(row)
+            (row["trained_on"], row["task"], row["layout"]): rate_of_rows([row])
             for test in experiment.tests
             if test.study != "timing"
             for row in self.oracle_rows(test)
@@ -165,16 +166,8 @@ class Evidence:
 
 def over_seeds(points: Iterable[Point]) -> Rate | None:
     """Their mean success with its interval, which is over the episodes where there is one seed; None of none."""
-    found = list(points)
-    if not found:
-        return None
-    if len(found) == 1:
-        return _rate(found[0].row)
-    return mean_over_seeds([point.success for point in found])
-
-
-def _rate(row: Row) -> Rate:
-    return Rate(*(float(row[name]) for name in ("success_once", "low", "high")))
+    rows = [point.row for point in points]
+    return rate_of_rows(rows) if rows else None
 
 
 def _success(row: Row) -> float:

@@ -18,10 +18,11 @@ from efmdp.evaluate import policy_file
 from efmdp.networks import Kind
 from efmdp.oracle import SUBTASKS, parse_sources, subtasks
 from efmdp.recipes import TrainConfig, fast, make_network, paper, places_for, smoke
+from efmdp.records import RECIPES
 from efmdp.runs import Run, as_stored, default_folder
 from efmdp.scripted import SCRIPTED, Scripted, code_sha256
 from efmdp.tables import read_table
-from efmdp.tasks import PUSH_FAMILY, SWITCH_FAMILY, SWITCH_PUSH_FAMILY, file_name, parse_task
+from efmdp.tasks import MIXTURES, PUSH_FAMILY, SWITCH_FAMILY, SWITCH_PUSH_FAMILY, file_name, parse_task
 from efmdp.timing import FIELDS as TIMING_FIELDS
 from efmdp.zero_shot import Plan, digest, extrapolation, learning, stitching, unanswered
 
@@ -33,7 +34,6 @@ NETWORKS: tuple[Kind, ...] = ("mlp", "deep-set", "self-attention")  # the cheape
 MOST_PLACES = 6  # of an MLP that is tested on up to so many entities
 LEARNED = (*PUSH_FAMILY[:3], *SWITCH_FAMILY[:3], *SWITCH_PUSH_FAMILY[:2])
 EXTRAPOLATED = ("3-Push", "3-Switch", "2-Switch+2-Push")
-MIXTURES = ("2-Switch|2-Push", "2-Switch&2-Push", "2-Push|Stack", "2-Push&Stack")
 DEMONSTRATIONS = (1000, 2000, 3000, 4000, 5000)
 SUBTASK_OF = dict(zip(SUBTASKS, ("1-Push", "1-Switch", "Stack"), strict=True))
 
@@ -90,11 +90,8 @@ class Training:
         """To begin it; one that was begun goes on with as many threads as it has, and another one is refused."""
         if self._is_this:
             return ["train", "resume", str(self.folder)]
-        recipe, *more = self.recipe.split("-")
         return [
-            *("train", "ddpg", "--task", self.task, "--network", self.network, "--recipe", recipe),
-            *(("--no-curriculum",) if recipe == "fast" and more else ()),
-            *(("--decay", *more) if recipe == "paper" else ()),
+            *("train", "ddpg", "--task", self.task, "--network", self.network, *RECIPES[self.recipe]),
             *(("--max-entities", str(self.places)) if self.places else ()),
             *(("--collisions", "True") if self.collisions else ()),
             *("--seed", str(self.seed), "--threads", "1", "--out", str(self.folder)),
@@ -327,7 +324,7 @@ def chosen(
     ]
     if not any(experiment.tests for experiment in kept):
         where = ", ".join(map(str, (*tasks, *networks, *demos)))
-        raise UserError(f"{', '.join(names)} has no runs with {where}: see efmdp reproduce --list")
+        raise UserError(f"{', '.join(names) or 'what there is'} has no runs with {where}: see efmdp reproduce --list")
     return kept
 
 

@@ -5,7 +5,7 @@ curves.csv    a row for each of its epochs: success on the selection seeds again
 """
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,35 +30,40 @@ RECIPES = {  # what asks efmdp train ddpg for them
 }
 
 
-def record(folder: Path, results: Path) -> None:
-    """Put the run into both tables, in the place of what they say of it."""
-    known = {row["run"]: row for row in read_table(results / "runs.csv", RUNS)}.get(folder.name)
-    if known and known["finished"] == "True" and not Run(folder).is_finished:
-        return  # what is known of the whole run is worth more than a part of another one
-    metrics, timings = read_rows(folder / "metrics.csv"), read_rows(folder / "timings.csv")
-    epochs = list(zip(metrics, timings, strict=False))  # a run that works may be between the two
-    if not epochs:
-        return
-    curve = [_point(folder.name, row, timing) for row, timing in epochs]
-    _replace(results / "curves.csv", CURVES, curve)
-    _replace(results / "runs.csv", RUNS, [_summary(folder, *epochs[-1])])
+def record(folders: Iterable[Path], results: Path) -> None:
+    """Put the runs into both tables, in the place of what these say of them. One that cannot be read is left out."""
+    known = {row["run"]: row["finished"] == "True" for row in read_table(results / "runs.csv", RUNS)}
+    runs, curves = list[Row](), list[Row]()
+    for folder in folders:
+        if known.get(folder.name) and not Run(folder).is_finished:
+            continue  # what is known of the whole run is worth more than a part of another one
+        try:
+            metrics, timings = read_rows(folder / "metrics.csv"), read_rows(folder / "timings.csv")
+            epochs = list(zip(metrics, timings, strict=False))  # a run that works may be between the two
+            if epochs:
+                runs.append(_summary(folder, *epochs[-1]))
+                curves += [_point(folder.name, row, timing) for row, timing in epochs]
+        except (UserError, KeyError, TypeError) as error:
+            warn(f"{folder} is left out: {error}")
+    if runs:
+        _replace(results / "curves.csv", CURVES, curves)
+        _replace(results / "runs.csv", RUNS, runs)
 
 
 def record_all(root: Path, results: Path) -> None:
     """The runs in a folder that have the name which `efmdp train` gives them; others were tried for something else."""
-    for path in sorted(root.glob("*/config.json")):
-        folder = path.parent
-        try:
-            if folder.name == _usual_name(Run(folder).config() or {}):
-                record(folder, results)
-        except (UserError, KeyError, TypeError) as error:
-            warn(f"{folder} is left out: {error}")
+    record([path.parent for path in sorted(root.glob("*/config.json")) if _has_usual_name(path.parent)], results)
 
 
-def _usual_name(stored: dict[str, Any]) -> str:
-    config = stored["config"]
-    network = NetworkConfig(**config["network"])
-    return default_folder(config["task"], network.name, config["recipe"], config["seed"], config.get("collisions")).name
+def _has_usual_name(folder: Path) -> bool:
+    try:
+        config = (Run(folder).config() or {})["config"]
+        network, collisions = NetworkConfig(**config["network"]).name, config.get("collisions")
+        usual = default_folder(config["task"], network, config["recipe"], config["seed"], collisions)
+    except (UserError, KeyError, TypeError) as error:
+        warn(f"{folder} is left out: {error}")
+        return False
+    return folder.name == usual.name
 
 
 def _point(run: str, row: Row, timing: Row) -> Row:
@@ -121,8 +126,8 @@ def _digest(policy: Path) -> str:
 
 
 def _replace(path: Path, fields: Sequence[str], rows: Sequence[Row]) -> None:
-    """The new rows of a run in the place of its old ones; runs are in the order of their names."""
-    run = rows[0]["run"]
+    """The new rows of runs in the place of their old ones; runs are in the order of their names."""
+    new = {row["run"] for row in rows}
     with only_writer(path):
-        others = [row for row in read_table(path, fields) if row["run"] != run]
+        others = [row for row in read_table(path, fields) if row["run"] not in new]
         write_table(path, sorted([*others, *rows], key=lambda row: row["run"]))

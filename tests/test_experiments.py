@@ -8,7 +8,6 @@ import pytest
 from efmdp.experiments import (
     DEMONSTRATIONS,
     LEARNED,
-    MIXTURES,
     Cloning,
     Collecting,
     Evaluating,
@@ -19,6 +18,7 @@ from efmdp.experiments import (
     experiments,
     in_order,
 )
+from efmdp.tasks import MIXTURES
 
 RECIPES: tuple[RecipeName, ...] = ("fast", "paper", "smoke")
 

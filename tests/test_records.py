@@ -55,15 +55,15 @@ def test_both_tables(trained: Path, tmp_path: Path) -> None:
 def test_a_run_replaces_itself_and_leaves_the_others(trained: Path, tmp_path: Path) -> None:
     other = tmp_path / "runs" / "another"
     shutil.copytree(trained / "mine", other)
-    record(trained / "mine", tmp_path)
-    record(other, tmp_path)
+    record([trained / "mine"], tmp_path)
+    record([other], tmp_path)
     before = [(tmp_path / name).read_bytes() for name in ("runs.csv", "curves.csv")]
     assert [row["run"] for row in read(tmp_path / "runs.csv")] == ["another", "mine"]
-    record(trained / "mine", tmp_path)
+    record([trained / "mine"], tmp_path)
     assert [(tmp_path / name).read_bytes() for name in ("runs.csv", "curves.csv")] == before
     metrics = other / "metrics.csv"
     metrics.write_text("".join(metrics.read_text().splitlines(keepends=True)[:2]))  # as after its first epoch
-    record(other, tmp_path)
+    record([other], tmp_path)
     assert [row["epochs"] for row in read(tmp_path / "runs.csv")] == ["1", "2"]
     assert [row["run"] for row in read(tmp_path / "curves.csv")] == ["another", "mine", "mine"]
 
@@ -72,8 +72,32 @@ def test_a_run_before_its_first_epoch_is_left_out(trained: Path, tmp_path: Path)
     begun = tmp_path / "runs" / "begun"
     begun.mkdir(parents=True)
     shutil.copy(trained / "mine" / "config.json", begun)
-    record(begun, tmp_path)
+    record([begun], tmp_path)
     assert not (tmp_path / "runs.csv").exists()
+
+
+def test_a_part_does_not_replace_the_whole(trained: Path, tmp_path: Path) -> None:
+    record([trained / "mine"], tmp_path)
+    before = [(tmp_path / name).read_bytes() for name in ("runs.csv", "curves.csv")]
+    part = tmp_path / "runs" / "mine"
+    shutil.copytree(trained / "mine", part)
+    shutil.rmtree(part / "checkpoints")
+    (part / "metrics.csv").write_text("".join((part / "metrics.csv").read_text().splitlines(keepends=True)[:2]))
+    record([part], tmp_path)
+    assert [(tmp_path / name).read_bytes() for name in ("runs.csv", "curves.csv")] == before
+
+
+def test_what_cannot_be_read_is_left_out(trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    root = tmp_path / "runs"
+    shutil.copytree(trained, root)
+    for name, text in (("damaged", "{"), ("old", '{"config": {}}')):
+        (root / name).mkdir()
+        (root / name / "config.json").write_text(text)
+    record_all(root, tmp_path)
+    assert [row["run"] for row in read(tmp_path / "runs.csv")] == ["1-Switch-deep-set-smoke-0"]
+    said = capsys.readouterr().err
+    assert f"{root / 'damaged'} is left out: " in said
+    assert f"{root / 'old'} is left out: " in said
 
 
 def test_no_command_is_made_up(trained: Path) -> None:
