@@ -11,7 +11,7 @@ from math import inf
 from statistics import fmean
 from typing import NamedTuple
 
-from efmdp.evidence import Evidence, Point, over_seeds
+from efmdp.evidence import Curve, Evidence, Point, over_seeds
 from efmdp.experiments import EXTRAPOLATED, LEARNED, Experiment, Training
 from efmdp.stats import Rate
 from efmdp.tasks import parse_task
@@ -59,6 +59,8 @@ class Measured:
         self.experiments = {experiment.name: experiment for experiment in experiments}
         self.points = {experiment.name: evidence.points(experiment) for experiment in experiments}
         self.oracles = {experiment.name: evidence.oracle(experiment) for experiment in experiments}
+        learning = self.experiments.get("learning")
+        self.curves = evidence.learning_curves(learning) if learning else []
 
     def rate(
         self, experiment: str, network: str, task: str, trained_on: str | None = None, demos: int = 0
@@ -85,11 +87,7 @@ class Measured:
         """Steps until half of the selection episodes succeed, mean over seeds: infinite if one never gets there.
 
         None while a run is not finished that has not got there."""
-        curves = [
-            curve
-            for curve in self.evidence.learning_curves(self.experiments["learning"])
-            if (curve.network, curve.task) == (network, task)
-        ]
+        curves = self._curves(network, task)
         reached = [
             next((step for step, value in zip(c.steps, c.success, strict=True) if value >= 0.5), inf) for c in curves
         ]
@@ -98,8 +96,10 @@ class Measured:
 
     def steps_of(self, network: str, task: str) -> int:
         """How many a run of this kind has in all."""
-        curves = self.evidence.learning_curves(self.experiments["learning"])
-        return max(curve.steps[-1] for curve in curves if (curve.network, curve.task) == (network, task))
+        return max(curve.steps[-1] for curve in self._curves(network, task))
+
+    def _curves(self, network: str, task: str) -> list[Curve]:
+        return [curve for curve in self.curves if (curve.network, curve.task) == (network, task)]
 
 
 def _key(point: Point) -> tuple[str, str, str, str, int]:

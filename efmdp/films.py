@@ -1,4 +1,4 @@
-"""Films of what policies do on tasks that they were not trained on, kept in results/films when runs are gone."""
+"""Films of what policies do on tasks that they were not trained on, kept beside the report when runs are gone."""
 
 from contextlib import suppress
 from pathlib import Path

@@ -202,7 +202,8 @@ def _check_reachable(address: str | None) -> None:
 
 def _no_cluster(address: str | None, error: Exception) -> UserError:
     reason = " ".join(str(error).split())
-    return UserError(f"no Ray cluster answers at {address} ({reason}): docs/cluster.md shows how to start one")
+    where = address or "this machine"
+    return UserError(f"no Ray cluster answers at {where} ({reason}): docs/cluster.md shows how to start one")
 
 
 def _ray() -> Any:
