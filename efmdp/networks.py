@@ -153,8 +153,8 @@ class Block(nn.Module):
 
     def forward(self, x: Tensor, bias: Tensor | None) -> Tensor:
         """x (B, N, W); bias (B, 1, 1, N), added to the scores of each entity as a key; to (B, N, W)."""
-        qkv = self.qkv(self.norm_attention(x)).unflatten(-1, (3, self.heads, -1))  # (B, N, 3, H, D)
-        q, k, v = qkv.transpose(1, 3).unbind(2)  # (B, H, 3, N, D) to three (B, H, N, D)
+        qkv = self.qkv(self.norm_attention(x)).chunk(3, -1)  # three (B, N, W)
+        q, k, v = (part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in qkv)  # (B, H, N, D) each
         attended = F.scaled_dot_product_attention(q, k, v, attn_mask=bias)
         x = x + self.out(attended.transpose(1, 2).flatten(2))  # (B, N, H, D) to (B, N, W)
         return x + self.feedforward(self.norm_feedforward(x).flatten(0, 1)).view_as(x)
