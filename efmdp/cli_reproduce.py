@@ -59,7 +59,8 @@ def reproduce_command(
         raise UserError("--address belongs to --backend ray")
     if jobs is not None and backend == "ray":
         raise UserError("--jobs belongs to this machine: Ray does as many steps side by side as its cluster has cores")
-    from efmdp.experiments import chosen, experiments, in_order  # torch takes seconds to import
+    from efmdp.evidence import Evidence, steps_left  # torch takes seconds to import
+    from efmdp.experiments import RESULTS, chosen, experiments, in_order
     from efmdp.launch import available_cores
 
     wanted = chosen(experiments(recipe, range(seeds), episodes), names, tasks, networks, demos)
@@ -68,8 +69,9 @@ def reproduce_command(
         _list(wanted, cores)
         return 0
     tests = [test for experiment in wanted for test in experiment.tests]
-    everything = in_order(sorted(tests, key=lambda test: test.of.seed))  # a seed of all of them before the next one
-    missing = [step for step in everything if not step.is_done]
+    tests.sort(key=lambda test: test.of.seed)  # a seed of all of them before the next one
+    everything = in_order(tests)
+    missing = steps_left(tests, Evidence(RESULTS))
     if not missing:
         say(f"all {len(everything)} steps are done: efmdp report draws them")
         return 0
@@ -122,7 +124,8 @@ def _backend(name: str, address: str | None, cores: int) -> "Backend":
 def _list(wanted: "list[Experiment]", cores: int) -> None:
     """What there is, what is done of it, and what is left to do on this machine."""
     from efmdp.costs import Machine
-    from efmdp.experiments import Cloning, Evaluating, Training, in_order
+    from efmdp.evidence import Evidence, steps_left
+    from efmdp.experiments import RESULTS, Cloning, Evaluating, Training, in_order
 
     machine = Machine()
     table = Table(caption=CAPTION.format(cores=cores))
@@ -132,14 +135,14 @@ def _list(wanted: "list[Experiment]", cores: int) -> None:
         table.add_column(heading, justify="right")
     steps_of = {experiment: in_order(experiment.tests) for experiment in wanted}
     together = list(dict.fromkeys(step for steps in steps_of.values() for step in steps))
-    done = {step: step.is_done for step in together}
+    left = set(steps_left([test for experiment in wanted for test in experiment.tests], Evidence(RESULTS)))
 
     def numbers(steps: "list[Step]") -> list[str]:
         shown = []
         for kinds in ((Training, Cloning), (Evaluating,)):
             some = [step for step in steps if isinstance(step, kinds)]
-            shown.append(f"{sum(done[step] for step in some)} of {len(some)}")
-        hours = machine.total(step for step in steps if not done[step]) / 3600
+            shown.append(f"{sum(step not in left for step in some)} of {len(some)}")
+        hours = machine.total(step for step in steps if step in left) / 3600
         return [*shown, f"{hours:.1f}", f"{hours / cores:.1f}"]
 
     with console.status("measuring this machine"):

@@ -262,6 +262,7 @@ def _demonstrator(source: str, task: str | None, options: PhysicsOptions) -> tup
 
     from efmdp.demos import CHUNK, Source
     from efmdp.evaluate import policy_file
+    from efmdp.publish import run_name
 
     if source == SCRIPTED:
         if task is None:
@@ -277,8 +278,9 @@ def _demonstrator(source: str, task: str | None, options: PhysicsOptions) -> tup
     if env.dims != policy.dims:
         raise UserError(f"{path} was trained on {policy.task}, whose entities and actions are not those of {task}")
     torch.set_num_threads(1)  # threads of torch and of the simulation get in each other's way
-    whose = source if zoo.is_named(source) else str(path)
-    return env, policy, Source(whose, hashlib.sha256(path.read_bytes()).hexdigest()), task
+    sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
+    entry = zoo.entry(source.removeprefix(zoo.PREFIX)) if zoo.is_named(source) else None
+    return env, policy, Source(source, sha256, run_name(entry)) if entry else Source(str(path), sha256), task
 
 
 def export_minari_command(demos: tyro.conf.Positional[Path], name: str) -> int:

@@ -43,8 +43,9 @@ class Flags(NamedTuple):
 class Source(NamedTuple):
     """Whose episodes they are."""
 
-    policy: str  # the policy file, or `scripted`
+    policy: str  # the policy file, an entry of the zoo, or `scripted`
     sha256: str | None = None  # of that file, or of the controller's code
+    run: str | None = None  # which the entry of the zoo was
 
 
 class Demos:
@@ -69,7 +70,7 @@ class Demos:
     def demonstrator(self) -> str:
         """`scripted`, or the name of the run or policy file."""
         policy = Path(self.about["policy"])
-        return {
+        return self.about.get("run") or {
             "policy-best.safetensors": policy.parent.name,
             "policy-last.safetensors": f"{policy.parent.name}-last",
         }.get(policy.name, policy.stem)
@@ -228,6 +229,7 @@ def _describe(env: EntityEnv, source: Source, task: str, seed: int) -> dict[str,
         "options": options,
         "policy": source.policy,
         "policy_sha256": source.sha256,
+        "run": source.run,
         "seed": seed,
         "chunk": env.num_envs,
         "entities": env.num_entities,

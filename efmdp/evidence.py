@@ -8,13 +8,14 @@ from pathlib import Path
 from statistics import fmean
 from typing import NamedTuple
 
-from efmdp.experiments import SUBTASK_OF, Cloning, Evaluating, Experiment, Training
+from efmdp.evaluate import policy_file
+from efmdp.experiments import SUBTASK_OF, Cloning, Evaluating, Experiment, Step, Training, in_order
 from efmdp.records import CURVES, RUNS
 from efmdp.scripted import SCRIPTED
 from efmdp.stats import Rate
 from efmdp.tables import Row, grouped, read_table
 from efmdp.timing import FIELDS as TIMING_FIELDS
-from efmdp.zero_shot import FIELDS, ORACLE, oracle_digest
+from efmdp.zero_shot import FIELDS, ORACLE, digest, oracle_digest
 from efmdp.zero_shot import over_seeds as rate_of_rows
 
 STUDIES = ("learning", "extrapolation", "stitching")  # of success
@@ -59,8 +60,15 @@ class Evidence:
         self._by_policy = {study: grouped(rows, "sha256") for study, rows in self.tables.items()}
 
     def counts(self, run: Training | Cloning) -> bool:
+        return self._knows(run) and (self.unfinished_too or self._is_finished(run))
+
+    def _knows(self, run: Training | Cloning) -> bool:
+        """A run of that name, and by RL what its recipe says today."""
         stored = self.runs.get(run.name)
-        return stored is not None and (self.unfinished_too or stored["finished"] == "True")
+        return stored is not None and (isinstance(run, Cloning) or stored["settings"] == run.settings)
+
+    def _is_finished(self, run: Training | Cloning) -> bool:
+        return self.runs[run.name]["finished"] == "True"
 
     def best(self, run: Training | Cloning) -> str:
         """What its best policy is told apart by."""
@@ -125,7 +133,8 @@ class Evidence:
         wanted = {"trained_on": test.of.task, "episodes": str(test.episodes), "collisions": collisions}
         if test.oracle:
             names = {task: name for name, task in SUBTASK_OF.items()}
-            digests = {names[part.task]: self.best(part) for part in test.oracle if self.counts(part)}
+            known = [part for part in test.oracle if part.in_zoo or self.counts(part)]
+            digests = {names[p.task]: digest(policy_file(p.in_zoo)) if p.in_zoo else self.best(p) for p in known}
             found = self._by_policy[test.study].get((oracle_digest(digests),), [])
         else:
             found = [row for row in self.tables[test.study] if (row["network"], row["recipe"]) == (ORACLE, SCRIPTED)]
@@ -140,18 +149,20 @@ class Evidence:
                 run.seed,
                 [int(row["steps"]) for row in own],
                 [_success(row) for row in own],
-                self.runs[run.name]["finished"] == "True",
+                self._is_finished(run),
             )
             for run in dict.fromkeys(test.of for test in self.shown(experiment))
             if isinstance(run, Training)
+            and self._knows(run)
             and (own := [row for row in self.curves.get((run.name,), []) if row["task"] == run.task])
         ]
 
     def missing(self, experiment: Experiment) -> list[Evaluating]:
         """What was not tested, or not on everything."""
-        return [test for test in experiment.tests if not self._is_complete(test)]
+        return [test for test in experiment.tests if not self.has(test)]
 
-    def _is_complete(self, test: Evaluating) -> bool:
+    def has(self, test: Evaluating) -> bool:
+        """Whether it was tested on everything."""
         rows = self.rows(test)
         if test.study == "timing":
             return bool(rows)
@@ -162,6 +173,12 @@ class Evidence:
         """What is known of its runs, each once."""
         names = dict.fromkeys(test.of.name for test in experiment.tests)
         return [self.runs[name] for name in names if name in self.runs]
+
+
+def steps_left(tests: Sequence[Evaluating], evidence: Evidence) -> list[Step]:
+    """What is to be done for them. Where the tables have the answer nothing is, even if the run's folder is gone."""
+    asked = [test for test in tests if not evidence.has(test)]
+    return [step for step in in_order(asked) if not step.is_done]
 
 
 def over_seeds(points: Iterable[Point]) -> Rate | None:

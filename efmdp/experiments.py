@@ -12,13 +12,15 @@ from itertools import product
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias
 
+from efmdp import zoo
 from efmdp.demos import Demos
 from efmdp.entities import UserError
 from efmdp.evaluate import policy_file
 from efmdp.networks import Kind
 from efmdp.oracle import SUBTASKS, parse_sources, subtasks
+from efmdp.publish import entry_name
 from efmdp.recipes import TrainConfig, fast, make_network, paper, places_for, smoke
-from efmdp.records import RECIPES
+from efmdp.records import RECIPES, settings_digest
 from efmdp.runs import Run, as_stored, default_folder
 from efmdp.scripted import SCRIPTED, Scripted, code_sha256
 from efmdp.tables import read_table
@@ -67,6 +69,11 @@ class Training:
         return replace(config, collisions=self.collisions, threads=1)  # so that several share a machine well
 
     @property
+    def settings(self) -> str:
+        """What tells runs of this name apart, should the recipe change."""
+        return settings_digest(as_stored(self.config))
+
+    @property
     def folder(self) -> Path:
         config = self.config
         return default_folder(self.task, config.network.name, config.recipe, self.seed, self.collisions, self.root)
@@ -83,7 +90,20 @@ class Training:
     @property
     def _is_this(self) -> bool:
         stored = (Run(self.folder).config() or {}).get("config", {})
-        return stored | {"threads": 1} == as_stored(self.config)
+        return settings_digest(stored) == self.settings
+
+    @property
+    def in_zoo(self) -> str | None:
+        """What the zoo calls its best policy, if it was put there, which outlives the run's folder."""
+        task = parse_task(self.task, collisions=self.collisions)
+        name = entry_name(as_stored(self.config), {"collisions": task.collisions, "gripper": task.gripper})
+        entry = zoo.entry(name)
+        return f"{zoo.PREFIX}{name}" if entry is not None and settings_digest(entry.config) == self.settings else None
+
+    @property
+    def best(self) -> str:
+        """Where its best policy lies, or will lie, for those who need it only to play."""
+        return self.in_zoo or str(self.folder)
 
     @property
     def command(self) -> list[str]:
@@ -108,7 +128,7 @@ class Collecting:
 
     @property
     def needs(self) -> tuple["Step", ...]:
-        return (self.expert,) if self.expert else ()
+        return (self.expert,) if self.expert and not self.expert.in_zoo else ()
 
     @property
     def whose(self) -> str:
@@ -124,7 +144,7 @@ class Collecting:
 
     @property
     def is_done(self) -> bool:
-        if self.expert and not self.expert.is_done:
+        if not all(step.is_done for step in self.needs):
             return False
         try:
             demos = Demos(self.folder)
@@ -134,11 +154,11 @@ class Collecting:
 
     def _source(self) -> str:
         """The beginning of the SHA-256 of who shows it."""
-        return digest(policy_file(self.expert.folder, "best")) if self.expert else code_sha256(Scripted)
+        return digest(policy_file(self.expert.best, "best")) if self.expert else code_sha256(Scripted)
 
     @property
     def command(self) -> list[str]:
-        source = str(self.expert.folder) if self.expert else SCRIPTED
+        source = self.expert.best if self.expert else SCRIPTED
         wanted = ("--task", self.task, "--from", source, "--episodes", str(self.episodes))
         return ["collect", *wanted, "--out", str(self.folder)]
 
@@ -215,7 +235,7 @@ class Evaluating:
 
     @property
     def needs(self) -> tuple["Step", ...]:
-        return (self.of, *self.oracle)
+        return (self.of, *(part for part in self.oracle if not part.in_zoo))
 
     @property
     def name(self) -> str:
@@ -240,7 +260,7 @@ class Evaluating:
     def sources(self) -> list[str]:
         """Who the oracle consists of, as the command line has it."""
         names = {task: name for name, task in SUBTASK_OF.items()}
-        return [f"{names[run.task]}={run.folder}" for run in self.oracle] or [SCRIPTED]
+        return [f"{names[run.task]}={run.best}" for run in self.oracle] or [SCRIPTED]
 
     @property
     def is_done(self) -> bool:

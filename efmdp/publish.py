@@ -14,7 +14,7 @@ from efmdp.evaluate import TEST, LearnedPolicy, play_episodes, policy_file, stre
 from efmdp.networks import NetworkConfig
 from efmdp.records import training_command
 from efmdp.rollout import Policy
-from efmdp.runs import Run, RunError, clear_errors, minutes, only_process_in, read_rows, replace_file
+from efmdp.runs import Run, RunError, clear_errors, default_folder, minutes, only_process_in, read_rows, replace_file
 from efmdp.stats import success_rate
 from efmdp.tasks import file_name, parse_task
 from efmdp.zoo import Cost, Entry, Measured
@@ -57,7 +57,7 @@ def _describe(run: Path, stored: dict[str, Any]) -> dict[str, Any]:
     cost, curve = _history(run, config["threads"])
     command = _cloned(run, stored) if clones else training_command(stored)
     return {
-        "name": _name(config, physics),
+        "name": entry_name(config, physics),
         "task": config["task"],
         "network": config["network"],
         "recipe": config["recipe"],
@@ -72,7 +72,7 @@ def _describe(run: Path, stored: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _name(config: dict[str, Any], physics: dict[str, Any]) -> str:
+def entry_name(config: dict[str, Any], physics: dict[str, Any]) -> str:
     """TASK/NETWORK, then what is unusual about its physics and its recipe."""
     usual = parse_task(config["task"])
     parts = [
@@ -83,6 +83,12 @@ def _name(config: dict[str, Any], physics: dict[str, Any]) -> str:
     return "/".join(
         re.sub("[^a-z0-9+.-]+", "-", file_name(title).lower()) for title in (config["task"], "-".join(parts))
     )
+
+
+def run_name(entry: Entry) -> str:
+    """What the folder of its run is called, unless told otherwise."""
+    network, collisions = NetworkConfig(**entry.network).name, entry.config.get("collisions")
+    return default_folder(entry.task, network, entry.recipe, entry.seed, collisions).name
 
 
 def _history(run: Path, threads: int) -> tuple[Cost, list[dict[str, Any]]]:

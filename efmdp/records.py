@@ -1,9 +1,11 @@
 """What is kept of a run when its folder is gone: two tables in results/, which the report is made from.
 
-runs.csv      a row for each run: what it is, what it cost, its policies' SHA-256, and the command and commit
+runs.csv      a row for each run: what it is, what it cost, its policies' SHA-256, and the command and commit;
+              `settings` tells whether a run of that name is what its recipe says today
 curves.csv    a row for each of its epochs: success on the selection seeds against steps, updates and minutes
 """
 
+import json
 import shlex
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -14,9 +16,9 @@ from efmdp.networks import NetworkConfig
 from efmdp.progress import warn
 from efmdp.runs import Run, default_folder, minutes, read_rows
 from efmdp.tables import Row, only_writer, read_table, write_table
-from efmdp.zero_shot import digest
+from efmdp.zero_shot import digest, digest_of
 
-WHAT = ("run", "method", "task", "collisions", "network", "recipe", "seed")
+WHAT = ("run", "method", "task", "collisions", "network", "recipe", "seed", "settings")
 COST = ("finished", "threads", "epochs", "steps", "updates", "minutes", "peak_mb")
 RUNS = (*WHAT, *COST, "best_sha256", "last_sha256", "commit", "command")
 CURVES = ("run", "epoch", "task", "steps", "updates", "minutes", "success_once", "success_end", "entities_solved")
@@ -85,6 +87,7 @@ def _summary(folder: Path, last: Row, timing: Row) -> Row:
         "network": NetworkConfig(**config["network"]).name,
         "recipe": config["recipe"],
         "seed": str(config["seed"]),
+        "settings": settings_digest(config),
         "finished": str(Run(folder).is_finished),
         "threads": str(config["threads"]),
         "epochs": last["epoch"],
@@ -97,6 +100,12 @@ def _summary(folder: Path, last: Row, timing: Row) -> Row:
         "commit": stored["versions"]["commit"],
         "command": training_command(stored),
     }
+
+
+def settings_digest(config: dict[str, Any]) -> str:
+    """What tells the settings of runs apart: all of their config but what the same run may have otherwise elsewhere."""
+    kept = {name: value for name, value in config.items() if name not in ("threads", "demos")}
+    return digest_of(json.dumps(kept, sort_keys=True).encode())
 
 
 def training_command(stored: dict[str, Any]) -> str:

@@ -303,7 +303,7 @@ def identify(file: Path) -> Row:
 
 def digest(file: Path) -> str:
     """What tables tell policies apart by."""
-    return _digest(file.read_bytes())
+    return digest_of(file.read_bytes())
 
 
 def _learned(file: Path, policy: Policy) -> Entrant:
@@ -339,7 +339,7 @@ def _oracle(sources: Mapping[str, str], tasks: Sequence[Task]) -> Entrant:
 
 def oracle_digest(parts: Mapping[str, str]) -> str:
     """What tables tell oracles apart by: the digests of who solves their subtasks, in the order of SUBTASKS."""
-    return _digest(_equations(parts).encode())
+    return digest_of(_equations(parts).encode())
 
 
 def _equations(pairs: Mapping[str, str]) -> str:
@@ -373,6 +373,6 @@ def _identity(row: Row) -> tuple[str, ...]:
     return tuple(row[name] for name in IDENTITY)
 
 
-def _digest(data: bytes) -> str:
+def digest_of(data: bytes) -> str:
     """Enough of the SHA-256 to tell policies apart."""
     return hashlib.sha256(data).hexdigest()[:12]

@@ -138,6 +138,12 @@ def find(what: str | Path) -> Path:
     raise UserError(f"the zoo has no policy {name!r}: {hint}efmdp zoo lists all")
 
 
+def entry(name: str) -> Entry | None:
+    """The provenance of that name, if the zoo has it."""
+    root = folder()
+    return _entry(root, name, str(root)) if files(root, name)[1].exists() else None
+
+
 def entries() -> list[Entry]:
     """Everything in the zoo, by name."""
     return _entries(folder())

@@ -1,7 +1,9 @@
 """Experiments are done step by step: in order, once, side by side, here and on a Ray cluster, and survive kills."""
 
 import csv
+import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,9 +15,11 @@ from typing import Any
 
 import pytest
 
-from efmdp import launch
-from efmdp.experiments import Evaluating, Training
+from efmdp import launch, zoo
+from efmdp.experiments import Cloning, Collecting, Evaluating, Training
 from efmdp.launch import Told, do
+from efmdp.publish import publish
+from efmdp.runs import as_stored
 
 Efmdp = Callable[..., tuple[int, str, str]]
 SMALL = ("--recipe", "smoke", "--seeds", "1", "--episodes", "2", "--tasks", "3-Switch", "--networks", "deep-set")
@@ -188,6 +192,52 @@ def test_an_experiment_is_done_once(efmdp: Efmdp, undisturbed: Path, monkeypatch
     assert code == 0
     assert "2 of 2" in said
     assert "1 of 1" in said
+
+
+def test_what_the_tables_hold_is_done_when_its_folder_is_gone(
+    efmdp: Efmdp, undisturbed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(undisturbed / "results", tmp_path / "results")
+    monkeypatch.chdir(tmp_path)
+    code, said, _ = efmdp("reproduce", "extrapolation", *SMALL)
+    assert (code, said.strip()) == (0, "all 3 steps are done: efmdp report draws them")
+    table = Path("results/extrapolation.csv")
+    lines = [
+        line for line in table.read_text().splitlines() if not line.startswith("deep-set") or "6-Switch" not in line
+    ]
+    table.write_text("\n".join(lines) + "\n")
+    code, said, _ = efmdp("reproduce", "extrapolation", "--list", *SMALL)
+    assert code == 0
+    assert "0 of 2" in said  # one to be tested on six switches, one for the oracle
+    assert "0 of 1" in said
+
+
+def test_the_zoo_stands_in_for_runs_that_are_gone(
+    write_run: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(zoo, "folder", lambda: tmp_path / "zoo")
+    clone = Cloning(Collecting("1-Push", 100, Training("1-Push", "deep-set", "fast")), 100, "deep-set")
+    test = Evaluating(
+        "extrapolation", Training("3-Push", "deep-set", "fast"), 10, (Training("1-Push", "deep-set", "fast"),)
+    )
+    assert test.needs == (test.of, *test.oracle)
+    assert clone.shown.needs == (clone.shown.expert,)
+    assert test.sources == ["push=runs/1-Push-deep-set-fast-0"]
+    run = write_run(Path("runs/1-Push-deep-set-fast-0"), "1-Push")
+    (run / "metrics.csv").write_text("epoch,task,steps,updates,success_once\n1,1-Push,800,10,0.25\n")
+    (run / "timings.csv").write_text("epoch,collect,learn,evaluate,save,peak_mb\n1,9,9,9,9,9\n")
+    publish(run, episodes=1)
+    assert test.needs == (test.of, *test.oracle)  # its network is smaller than the recipe's
+    about = Path("zoo/1-push/deep-set.json")
+    stored = json.loads(about.read_text())
+    about.write_text(json.dumps(stored | {"config": as_stored(test.oracle[0].config) | {"threads": 2}}))
+    shutil.rmtree(run)
+    assert test.needs == (test.of,)
+    assert clone.shown.needs == ()
+    assert test.sources == ["push=zoo:1-push/deep-set"]
+    assert clone.shown.command[:5] == ["collect", "--task", "1-Push", "--from", "zoo:1-push/deep-set"]
+    assert Training("1-Push", "deep-set", "fast", seed=1).in_zoo is None
 
 
 FIRST_EPOCH = "runs/{}/checkpoints/000002"

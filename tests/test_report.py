@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from efmdp import gallery
+from efmdp import gallery, zoo
 from efmdp.claims import CLAIMS, Measured
 from efmdp.evidence import Evidence
 from efmdp.experiments import Cloning, Evaluating, Experiment, Training, experiments
@@ -85,6 +85,8 @@ def tables_of(everything: list[Experiment], success: Success, results: Path, pap
                 continue
             curves += curve_of(run, name, paper)
             blank = dict.fromkeys(RUNS, "1") | {"run": name, "commit": "0123456789abcdef+", "command": f"train {name}"}
+            if isinstance(run, Training):
+                blank["settings"] = run.settings
             runs[name] = blank | {"finished": "True", "best_sha256": f"{name} best", "last_sha256": f"{name} last"}
         rows = timing_rows(test, paper) if test.study == "timing" else success_rows(test, success)
         for row in rows:
@@ -156,8 +158,9 @@ def everything() -> list[Experiment]:
 
 @pytest.fixture(autouse=True)
 def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without runs, and without the seconds that rendering takes."""
+    """Without runs, without the zoo, and without the seconds that rendering takes."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(zoo, "folder", lambda: tmp_path / "zoo")
     for name in ("teaser", "tasks", "stitching"):
         monkeypatch.setattr(gallery, name, lambda name=name: name.encode())
 
@@ -290,6 +293,16 @@ def test_a_run_that_is_not_finished_decides_nothing(everything: list[Experiment]
     assert verdicts(everything, "learning")[faster] == "holds"  # all got there, finished or not
     alter(Path("results/curves.csv"), {"success_once": "0.9"}, {"success_once": "0.2"})
     assert verdicts(everything, "learning")[faster] == "not enough data"
+
+
+def test_a_run_of_another_recipe_decides_nothing(everything: list[Experiment]) -> None:
+    """One of the same name, from before the recipe was changed."""
+    results = Path("results")
+    tables_of(everything, as_the_paper_says, results, paper=True)
+    alter(results / "runs.csv", {"run": "1-Push-deep-set-fast-1"}, {"settings": "of before"})
+    assert missing(everything[0], Evidence(results)) == ["1-Push, Deep Sets, fast: seed 1 (after epoch 1)"]
+    curves = Evidence(results).learning_curves(everything[0])
+    assert [curve.seed for curve in curves if (curve.task, curve.network) == ("1-Push", "deep-set")] == [0]
 
 
 def test_what_a_curriculum_showed_is_no_test(everything: list[Experiment]) -> None:

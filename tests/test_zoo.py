@@ -207,6 +207,15 @@ def test_demonstrations_of_an_entry_name_it(run_of: Write, tmp_path: Path) -> No
     assert "--from zoo:1-push/deep-set --episodes 4" in publish(run, episodes=1).command
 
 
+def test_clones_of_an_entry_are_named_after_its_run(run_of: Write, tmp_path: Path, efmdp: Command) -> None:
+    teacher = publish(finish(run_of("1-Switch", seed=3)), episodes=1)
+    code, _, errors = efmdp("collect", "--from", f"zoo:{teacher.name}", "--episodes", "1", "--out", tmp_path / "shown")
+    assert code == 0, errors
+    demos = Demos(tmp_path / "shown")
+    assert demos.about["policy"] == "zoo:1-switch/deep-set"
+    assert cloning(demos, NetworkConfig(), 100, seed=0).recipe == "bc-100-of-1-Switch-deep-set-fast-3"
+
+
 def test_an_entry_is_never_the_best_of_many(run_of: Write, own_zoo: Path, efmdp: Command) -> None:
     first, second = run_of("1-Push", seed=0), run_of("1-Push", seed=1)
     publish(first, episodes=2)
