@@ -13,7 +13,9 @@ from efmdp.entities import UserError
 from efmdp.progress import console, say, warn
 
 if TYPE_CHECKING:
-    from efmdp.experiments import Experiment, Step
+    from collections.abc import Sequence
+
+    from efmdp.experiments import Evaluating, Experiment, Step
     from efmdp.launch import Backend, Told
 
 Names = Annotated[tuple[str, ...], tyro.conf.arg(metavar="EXPERIMENT..."), tyro.conf.Positional]
@@ -127,30 +129,29 @@ def _list(wanted: "list[Experiment]", cores: int) -> None:
     from efmdp.evidence import Evidence, steps_left
     from efmdp.experiments import RESULTS, Cloning, Evaluating, Training, in_order
 
-    machine = Machine()
+    machine, evidence = Machine(), Evidence(RESULTS)
     table = Table(caption=CAPTION.format(cores=cores))
     table.add_column("experiment", no_wrap=True)
     table.add_column("shows", min_width=24)
     for heading in ("trained", "tested", "core-hours left", f"hours on {cores}"):
         table.add_column(heading, justify="right")
-    steps_of = {experiment: in_order(experiment.tests) for experiment in wanted}
-    together = list(dict.fromkeys(step for steps in steps_of.values() for step in steps))
-    left = set(steps_left([test for experiment in wanted for test in experiment.tests], Evidence(RESULTS)))
 
-    def numbers(steps: "list[Step]") -> list[str]:
+    def numbers(tests: "Sequence[Evaluating]") -> list[str]:
+        steps, left = in_order(tests), set(steps_left(tests, evidence))
         shown = []
         for kinds in ((Training, Cloning), (Evaluating,)):
             some = [step for step in steps if isinstance(step, kinds)]
             shown.append(f"{sum(step not in left for step in some)} of {len(some)}")
-        hours = machine.total(step for step in steps if step in left) / 3600
+        hours = machine.total(left) / 3600
         return [*shown, f"{hours:.1f}", f"{hours / cores:.1f}"]
 
     with console.status("measuring this machine"):
-        for experiment, steps in steps_of.items():
-            table.add_row(experiment.name, experiment.shows, *numbers(steps))
+        for experiment in wanted:
+            table.add_row(experiment.name, experiment.shows, *numbers(experiment.tests))
         if len(wanted) > 1:
             table.add_section()
-            table.add_row("all together", "what several need is done once", *numbers(together))
+            everything = [test for experiment in wanted for test in experiment.tests]
+            table.add_row("all together", "what several need is done once", *numbers(everything))
     console.print(table)
 
 
