@@ -13,7 +13,7 @@ from efmdp.entities import UserError
 from efmdp.progress import console, say, warn
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from efmdp.experiments import Evaluating, Experiment, Step
     from efmdp.launch import Backend, Told
@@ -127,7 +127,7 @@ def _list(wanted: "list[Experiment]", cores: int) -> None:
     """What there is, what is done of it, and what is left to do on this machine."""
     from efmdp.costs import Machine
     from efmdp.evidence import Evidence, steps_left
-    from efmdp.experiments import RESULTS, Cloning, Evaluating, Training, in_order
+    from efmdp.experiments import RESULTS
 
     machine, evidence = Machine(), Evidence(RESULTS)
     table = Table(caption=CAPTION.format(cores=cores))
@@ -137,13 +137,11 @@ def _list(wanted: "list[Experiment]", cores: int) -> None:
         table.add_column(heading, justify="right")
 
     def numbers(tests: "Sequence[Evaluating]") -> list[str]:
-        steps, left = in_order(tests), set(steps_left(tests, evidence))
-        shown = []
-        for kinds in ((Training, Cloning), (Evaluating,)):
-            some = [step for step in steps if isinstance(step, kinds)]
-            shown.append(f"{sum(step not in left for step in some)} of {len(some)}")
+        left = set(steps_left(tests, evidence))
+        steps: tuple[Collection[Step], ...] = ({test.of for test in tests}, tests)
+        done = [f"{sum(step not in left for step in some)} of {len(some)}" for some in steps]
         hours = machine.total(left) / 3600
-        return [*shown, f"{hours:.1f}", f"{hours / cores:.1f}"]
+        return [*done, f"{hours:.1f}", f"{hours / cores:.1f}"]
 
     with console.status("measuring this machine"):
         for experiment in wanted:

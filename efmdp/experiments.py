@@ -235,7 +235,15 @@ class Evaluating:
 
     @property
     def needs(self) -> tuple["Step", ...]:
-        return (self.of, *(part for part in self.oracle if not part.in_zoo))
+        run = () if zoo.is_named(self.policy) else (self.of,)
+        return (*run, *(part for part in self.oracle if not part.in_zoo))
+
+    @property
+    def policy(self) -> str:
+        """Of the run; where nothing else of it is needed, the zoo may have it."""
+        if isinstance(self.of, Training) and self.study in ("extrapolation", "stitching"):
+            return self.of.best
+        return str(self.of.folder)
 
     @property
     def name(self) -> str:
@@ -270,12 +278,12 @@ class Evaluating:
             mine = digest(policy_file(self.of.folder, self.which))
             return any(row["sha256"] == mine for row in read_table(self.out, TIMING_FIELDS))
         sources = parse_sources(self.sources)
-        return not unanswered([self.of.folder], sources, self.plan, self.episodes, self.out, self.which)
+        return not unanswered([Path(self.policy)], sources, self.plan, self.episodes, self.out, self.which)
 
     @property
     def command(self) -> list[str]:
         return [
-            *("evaluate", self.study, str(self.of.folder), "--out", str(self.out)),
+            *("evaluate", self.study, self.policy, "--out", str(self.out)),
             *(() if self.study == "timing" else ("--episodes", str(self.episodes), "--oracle", *self.sources)),
             *(("--wide",) if self.wide else ()),
         ]
