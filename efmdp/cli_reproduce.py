@@ -61,8 +61,7 @@ def reproduce_command(
         raise UserError("--address belongs to --backend ray")
     if jobs is not None and backend == "ray":
         raise UserError("--jobs belongs to this machine: Ray does as many steps side by side as its cluster has cores")
-    from efmdp.evidence import Evidence, steps_left  # torch takes seconds to import
-    from efmdp.experiments import RESULTS, chosen, experiments, in_order
+    from efmdp.experiments import chosen, experiments, in_order  # torch takes seconds to import
     from efmdp.launch import available_cores
 
     wanted = chosen(experiments(recipe, range(seeds), episodes), names, tasks, networks, demos)
@@ -72,21 +71,46 @@ def reproduce_command(
         return 0
     tests = [test for experiment in wanted for test in experiment.tests]
     tests.sort(key=lambda test: test.of.seed)  # a seed of all of them before the next one
-    everything = in_order(tests)
-    missing = steps_left(tests, Evidence(RESULTS))
+    everything, missing = in_order(tests), _missing(tests)
     if not missing:
         say(f"all {len(everything)} steps are done: efmdp report draws them")
         return 0
-    return _do(everything, missing, _backend(backend, address, cores), deadline)
+    say(f"{len(missing)} of {len(everything)} steps are to be done")
+    well = _do(everything, missing, _backend(backend, address, cores), deadline)
+    left = len(_missing(tests))
+    if not well:
+        warn(f"{left} of {len(everything)} steps are left; of what failed, the logs say why")
+        return 1
+    say(
+        f"{left} of {len(everything)} steps are left: the same command goes on" if left else "all is done: efmdp report"
+    )
+    return 0
 
 
-def _do(everything: "list[Step]", missing: "list[Step]", backend: "Backend", deadline: float) -> int:
-    """Do what is missing, and keep what the report needs of every run as soon as it is done."""
+def _missing(tests: "Sequence[Evaluating]") -> "list[Step]":
+    """What is left to do for these tests, after all finished runs are in the tables, whoever trained them."""
+    from efmdp.evidence import Evidence, steps_left
+    from efmdp.experiments import RESULTS, Cloning, Training, in_order
+    from efmdp.records import record
+
+    runs = [step for step in in_order(tests) if isinstance(step, Training | Cloning)]
+    evidence = Evidence(RESULTS)
+    if unknown := [run.folder for run in runs if not evidence.counts(run) and run.is_done]:
+        record(unknown, RESULTS)
+        evidence = Evidence(RESULTS)
+    missing = steps_left(tests, evidence)
+    hindered = [str(run.folder) for run in missing if isinstance(run, Training | Cloning) and run.is_hindered]
+    if hindered:
+        raise UserError(f"{', '.join(hindered)}: trained with other settings than those of today; move it away")
+    return missing
+
+
+def _do(everything: "list[Step]", missing: "list[Step]", backend: "Backend", deadline: float) -> bool:
+    """Do what is missing, and keep what the report needs of every run as soon as it is done; whether nothing failed."""
     from efmdp.experiments import RESULTS, Cloning, Training
     from efmdp.launch import do, log_of
     from efmdp.records import record
 
-    say(f"{len(missing)} of {len(everything)} steps are to be done")
     bars = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*bars, console=console, disable=not console.is_terminal) as progress:
         bar = progress.add_task("", total=len(everything), completed=len(everything) - len(missing))
@@ -109,12 +133,7 @@ def _do(everything: "list[Step]", missing: "list[Step]", backend: "Backend", dea
                 warn(f"{name} skipped: something that it needs failed")
             progress.update(bar, description=", ".join(working))
 
-        well = do(missing, backend, deadline, tell)
-    left = sum(not step.is_done for step in missing)
-    say(
-        f"{left} of {len(everything)} steps are left: the same command goes on" if left else "all is done: efmdp report"
-    )
-    return 0 if well else 1
+        return do(missing, backend, deadline, tell)
 
 
 def _backend(name: str, address: str | None, cores: int) -> "Backend":
@@ -126,18 +145,16 @@ def _backend(name: str, address: str | None, cores: int) -> "Backend":
 def _list(wanted: "list[Experiment]", cores: int) -> None:
     """What there is, what is done of it, and what is left to do on this machine."""
     from efmdp.costs import Machine
-    from efmdp.evidence import Evidence, steps_left
-    from efmdp.experiments import RESULTS
 
-    machine, evidence = Machine(), Evidence(RESULTS)
+    machine = Machine()
     table = Table(caption=CAPTION.format(cores=cores))
     table.add_column("experiment", no_wrap=True)
-    table.add_column("shows", min_width=24)
+    table.add_column("shows", ratio=1)
     for heading in ("trained", "tested", "core-hours left", f"hours on {cores}"):
-        table.add_column(heading, justify="right")
+        table.add_column(heading, justify="right", min_width=max(map(len, heading.split())))
 
     def numbers(tests: "Sequence[Evaluating]") -> list[str]:
-        left = set(steps_left(tests, evidence))
+        left = set(_missing(tests))
         steps: tuple[Collection[Step], ...] = ({test.of for test in tests}, tests)
         done = [f"{sum(step not in left for step in some)} of {len(some)}" for some in steps]
         hours = machine.total(left) / 3600

@@ -166,9 +166,8 @@ def _bc(how: TrainBC) -> Training:
 
     demos = Demos(how.demos)
     if how.demos_used is None and len(demos) < demos.about["episodes"]:
-        raise UserError(
-            f"{demos.unfinished}: use them with --demos-used {len(demos)}, or finish with {demos.command()}"
-        )
+        use = f"use them with --demos-used {len(demos)}, or " if len(demos) else ""
+        raise UserError(f"{demos.unfinished}: {use}finish with {demos.command()}")
     places = places_for(demos.about["task"], demos.about["entities"])
     network = make_network(how.network, places, how.max_entities)
     config = replace(cloning(demos, network, how.demos_used, how.seed), threads=how.threads)
@@ -225,7 +224,8 @@ def collect_command(
     """Record demonstrations: episodes of a policy, successful and not. On a folder that holds some already, go on.
 
     Args:
-        source: a run's folder, for the policy that was best on its selection seeds, a policy file, or scripted.
+        source: a run's folder, for the policy that was best on its selection seeds, a policy file, zoo:NAME, or
+            scripted.
         out: the folder for the demonstrations.
         task: such as 3-Push (default: what the policy was trained on).
         episodes: how many in all, rounded up to whole chunks of 100.

@@ -61,7 +61,7 @@ def run_demo(runs: Sequence[Training], out: Path, minutes: float, episodes: int)
     torch.set_num_threads(threads)
     said = conclusion(rows)
     again = f"efmdp demo --out {out} --minutes {minutes:g} --episodes {episodes}"
-    evidence = take_in(experiments, results, unfinished_too=True)  # they are stopped after some minutes
+    evidence = take_in(experiments, results, results, unfinished_too=True)  # they are stopped after some minutes
     sections = [experiment_section(experiment, evidence, out) for experiment in experiments]
     write_page(out / "summary.html", TITLE, f"<strong>{said}.</strong> {INTRODUCTION}", again, sections)
     console.print(show(rows, f"{episodes} test episodes each"))

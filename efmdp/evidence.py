@@ -8,6 +8,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import NamedTuple
 
+from efmdp.entities import UserError
 from efmdp.evaluate import policy_file
 from efmdp.experiments import SUBTASK_OF, Cloning, Evaluating, Experiment, Step, Training, in_order
 from efmdp.records import CURVES, RUNS
@@ -19,6 +20,7 @@ from efmdp.zero_shot import FIELDS, ORACLE, digest, oracle_digest
 from efmdp.zero_shot import over_seeds as rate_of_rows
 
 STUDIES = ("learning", "extrapolation", "stitching")  # of success
+NUMBERS = ("success_once", "low", "high")
 
 
 class Point(NamedTuple):
@@ -57,15 +59,18 @@ class Evidence:
         self.curves = grouped(read_table(results / "curves.csv", CURVES), "run")
         self.tables = {study: read_table(results / f"{study}.csv", FIELDS) for study in STUDIES}
         self.tables["timing"] = read_table(results / "timing.csv", TIMING_FIELDS)
+        for study in STUDIES:
+            _check_numbers(results / f"{study}.csv", self.tables[study], NUMBERS)
+        curves = [row for own in self.curves.values() for row in own]
+        _check_numbers(results / "curves.csv", curves, NUMBERS[:1])
         self._by_policy = {study: grouped(rows, "sha256") for study, rows in self.tables.items()}
 
     def counts(self, run: Training | Cloning) -> bool:
         return self._knows(run) and (self.unfinished_too or self._is_finished(run))
 
     def _knows(self, run: Training | Cloning) -> bool:
-        """A run of that name, and by RL what its recipe says today."""
-        stored = self.runs.get(run.name)
-        return stored is not None and (isinstance(run, Cloning) or stored["settings"] == run.settings)
+        """A run of that name, which is what its recipe says today."""
+        return run.name in self.runs and self.runs[run.name]["settings"] == run.settings
 
     def _is_finished(self, run: Training | Cloning) -> bool:
         return self.runs[run.name]["finished"] == "True"
@@ -115,8 +120,8 @@ class Evidence:
         return [test for test in experiment.tests if test in kept]
 
     def _final_success(self, tests: Sequence[Evaluating]) -> float:
-        curves = [self.curves[test.of.name,] for test in tests if self.counts(test.of)]
-        return fmean(_success(curve[-1]) for curve in curves) if curves else -1.0
+        curves = [self.curves.get((test.of.name,)) for test in tests if self.counts(test.of)]
+        return fmean([_success(curve[-1]) for curve in curves if curve] or [-1.0])
 
     def oracle(self, experiment: Experiment) -> dict[tuple[str, str, str], Rate]:
         """By what it stands beside, task and layout, with its interval over episodes."""
@@ -162,12 +167,13 @@ class Evidence:
         return [test for test in experiment.tests if not self.has(test)]
 
     def has(self, test: Evaluating) -> bool:
-        """Whether it was tested on everything."""
+        """Whether it was tested on everything, and the oracle beside it."""
         rows = self.rows(test)
         if test.study == "timing":
             return bool(rows)
         wanted = {(trial.task.name, trial.task.layout) for trial in test.plan(test.of.task, {})}
-        return {(row["task"], row["layout"]) for row in rows} >= wanted
+        played = ({(row["task"], row["layout"]) for row in each} for each in (rows, self.oracle_rows(test)))
+        return all(tasks >= wanted for tasks in played)
 
     def runs_of(self, experiment: Experiment) -> list[Row]:
         """What is known of its runs, each once."""
@@ -185,6 +191,16 @@ def over_seeds(points: Iterable[Point]) -> Rate | None:
     """Their mean success with its interval, which is over the episodes where there is one seed; None of none."""
     rows = [point.row for point in points]
     return rate_of_rows(rows) if rows else None
+
+
+def _check_numbers(path: Path, rows: Iterable[Row], names: Sequence[str]) -> None:
+    """Of all rows that have them: what cannot be played has a reason instead."""
+    for row in rows:
+        for name in names:
+            try:
+                float(row[name] or 0)
+            except ValueError:
+                raise UserError(f"{path} is damaged: {name} is {row[name]!r} in a row; restore it") from None
 
 
 def _success(row: Row) -> float:

@@ -13,19 +13,21 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias
 
 from efmdp import zoo
+from efmdp.bc import BCConfig
 from efmdp.demos import Demos
 from efmdp.entities import UserError
 from efmdp.evaluate import policy_file
 from efmdp.networks import Kind
 from efmdp.oracle import SUBTASKS, parse_sources, subtasks
 from efmdp.publish import entry_name
-from efmdp.recipes import TrainConfig, fast, make_network, paper, places_for, smoke
+from efmdp.recipes import TrainConfig, fast, learning_rate, make_network, paper, places_for, smoke
 from efmdp.records import RECIPES, settings_digest
 from efmdp.runs import Run, as_stored, default_folder
 from efmdp.scripted import SCRIPTED, Scripted, code_sha256
 from efmdp.tables import read_table
 from efmdp.tasks import MIXTURES, PUSH_FAMILY, SWITCH_FAMILY, SWITCH_PUSH_FAMILY, file_name, parse_task
 from efmdp.timing import FIELDS as TIMING_FIELDS
+from efmdp.train import short
 from efmdp.zero_shot import Plan, digest, extrapolation, learning, stitching, unanswered
 
 RecipeName = Literal["fast", "paper", "smoke"]
@@ -89,16 +91,20 @@ class Training:
 
     @property
     def _is_this(self) -> bool:
-        stored = (Run(self.folder).config() or {}).get("config", {})
-        return settings_digest(stored) == self.settings
+        return _stored_settings(self.folder) == self.settings
+
+    @property
+    def is_hindered(self) -> bool:
+        """By a run of its name with other settings."""
+        return _stored_settings(self.folder) not in (None, self.settings)
 
     @property
     def in_zoo(self) -> str | None:
         """What the zoo calls its best policy, if it was put there, which outlives the run's folder."""
-        task = parse_task(self.task, collisions=self.collisions)
-        name = entry_name(as_stored(self.config), {"collisions": task.collisions, "gripper": task.gripper})
+        name = entry_name(as_stored(self.config), _options(self.task, self.collisions))
         entry = zoo.entry(name)
-        return f"{zoo.PREFIX}{name}" if entry is not None and settings_digest(entry.config) == self.settings else None
+        is_it = entry is not None and entry.is_finished and settings_digest(entry.config) == self.settings
+        return f"{zoo.PREFIX}{name}" if is_it else None
 
     @property
     def best(self) -> str:
@@ -144,23 +150,40 @@ class Collecting:
 
     @property
     def is_done(self) -> bool:
-        if not all(step.is_done for step in self.needs):
+        """There are as many as wanted, and they are what this would collect."""
+        about = self._about()
+        wanted = {"task": self.task, "options": _options(self.task, self.collisions), "seed": 0}
+        if not all(step.is_done for step in self.needs) or about | wanted != about:
             return False
-        try:
-            demos = Demos(self.folder)
-            return len(demos) >= self.episodes and demos.about["policy_sha256"].startswith(self._source())
-        except UserError:
-            return False
+        return len(Demos(self.folder)) >= self.episodes and self._is_by(self._source(), about)
 
-    def _source(self) -> str:
-        """The beginning of the SHA-256 of who shows it."""
-        return digest(policy_file(self.expert.best, "best")) if self.expert else code_sha256(Scripted)
+    @property
+    def collisions(self) -> bool | None:
+        return self.expert.collisions if self.expert else None
 
     @property
     def command(self) -> list[str]:
-        source = self.expert.best if self.expert else SCRIPTED
-        wanted = ("--task", self.task, "--from", source, "--episodes", str(self.episodes))
+        wanted = ("--task", self.task, "--from", self._source(), "--episodes", str(self.episodes))
         return ["collect", *wanted, "--out", str(self.folder)]
+
+    def _about(self) -> dict[str, Any]:
+        """Of what lies there; nothing if that is nothing."""
+        try:
+            return Demos(self.folder).about
+        except UserError:
+            return {}
+
+    def _source(self) -> str:
+        """Who shows it, or goes on with it: the zoo may have another policy of the same settings than the run."""
+        if self.expert is None:
+            return SCRIPTED
+        own = str(self.expert.folder)
+        return own if self.expert.is_done and self._is_by(own, self._about()) else self.expert.best
+
+    @staticmethod
+    def _is_by(source: str, about: dict[str, Any]) -> bool:
+        sha256 = code_sha256(Scripted) if source == SCRIPTED else digest(policy_file(source, "best"))
+        return str(about.get("policy_sha256")).startswith(sha256)
 
 
 @dataclass(frozen=True)
@@ -180,7 +203,7 @@ class Cloning:
 
     @property
     def recipe(self) -> str:
-        return f"{'smoke-' if self.is_smoke else ''}bc-{self.demos_used}{self.shown.whose}"
+        return self.config.recipe
 
     @property
     def task(self) -> str:
@@ -188,12 +211,33 @@ class Cloning:
 
     @property
     def collisions(self) -> bool | None:
-        return self.shown.expert.collisions if self.shown.expert else None
+        return self.shown.collisions
+
+    @property
+    def config(self) -> BCConfig:
+        """But for the demonstrations themselves."""
+        network = make_network(self.network, parse_task(self.task).entities, self.places)
+        config = BCConfig(
+            task=self.task,
+            network=network,
+            options=_options(self.task, self.collisions),
+            demos="",
+            demos_used=self.demos_used,
+            recipe=f"bc-{self.demos_used}{self.shown.whose}",
+            learning_rate=learning_rate(network),
+            seed=self.seed,
+        )
+        return short(config) if self.is_smoke else config
+
+    @property
+    def settings(self) -> str:
+        """What tells runs of this name apart, should the recipe change."""
+        return settings_digest(as_stored(self.config))
 
     @property
     def folder(self) -> Path:
-        network = make_network(self.network, parse_task(self.task).entities, self.places)
-        return default_folder(self.task, network.name, self.recipe, self.seed)
+        config = self.config
+        return default_folder(self.task, config.network.name, config.recipe, self.seed)
 
     @property
     def name(self) -> str:
@@ -202,9 +246,18 @@ class Cloning:
     @property
     def is_done(self) -> bool:
         """It is finished, with the demonstrations that are there now."""
-        if not (is_whole(self.folder) and self.shown.is_done):
+        if not (is_whole(self.folder) and self._is_this and self.shown.is_done):
             return False
         return self._stored["demos"] == Demos(self.shown.folder).digest(self.demos_used)
+
+    @property
+    def _is_this(self) -> bool:
+        return _stored_settings(self.folder) == self.settings
+
+    @property
+    def is_hindered(self) -> bool:
+        """By a run of its name with other settings."""
+        return _stored_settings(self.folder) not in (None, self.settings)
 
     @property
     def _stored(self) -> dict[str, Any]:
@@ -287,6 +340,18 @@ class Evaluating:
             *(() if self.study == "timing" else ("--episodes", str(self.episodes), "--oracle", *self.sources)),
             *(("--wide",) if self.wide else ()),
         ]
+
+
+def _options(task: str, collisions: bool | None) -> dict[str, Any]:
+    """Of the environment in which it is learned and shown."""
+    made = parse_task(task, collisions=collisions)
+    return {"collisions": made.collisions, "gripper": made.gripper, "layout": made.layout, "profile": "fast"}
+
+
+def _stored_settings(folder: Path) -> str | None:
+    """Those of the run that lies there, if there is one."""
+    stored = Run(folder).config()
+    return settings_digest(stored["config"]) if stored else None
 
 
 def is_whole(folder: Path) -> bool:

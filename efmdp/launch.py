@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -52,15 +52,16 @@ class Backend(Protocol):
 def do(steps: Sequence[Step], backend: Backend, deadline: float, tell: Tell) -> bool:
     """All steps, each after what it needs; whether none failed. At the deadline what works is stopped, and saved."""
     waiting, working, broken = list(steps), dict[Step, float](), set[Step]()
+    needs = {step: step.needs for step in steps}  # worked out once: it takes a look at files
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # a polite kill is a Ctrl-C
     try:
         while (waiting or working) and time.monotonic() < deadline:
             for step in list(waiting):
-                if broken.intersection(step.needs):
+                if broken.intersection(needs[step]):
                     waiting.remove(step)
                     broken.add(step)
                     tell(Told(step, "skipped"))
-            while len(working) < backend.places and (ready := _next(waiting, working)) is not None:
+            while len(working) < backend.places and (ready := _next(waiting, working, needs)) is not None:
                 waiting.remove(ready)
                 working[ready] = time.monotonic()
                 tell(Told(ready, "started"))
@@ -78,12 +79,12 @@ def do(steps: Sequence[Step], backend: Backend, deadline: float, tell: Tell) -> 
     return not broken
 
 
-def _next(waiting: Sequence[Step], working: dict[Step, float]) -> Step | None:
+def _next(waiting: Sequence[Step], working: dict[Step, float], needs: Mapping[Step, Sequence[Step]]) -> Step | None:
     """The first whose needs are met. What is timed comes last, and has the machine for itself."""
     if any(_is_timed(step) for step in working):
         return None
     unfinished = {*waiting, *working}
-    ready = [step for step in waiting if not unfinished.intersection(step.needs)]
+    ready = [step for step in waiting if not unfinished.intersection(needs[step])]
     untimed = [step for step in ready if not _is_timed(step)]
     return untimed[0] if untimed else ready[0] if ready and not working else None
 

@@ -39,6 +39,8 @@ def export_minari(demos: Demos, name: str) -> "MinariDataset":
     except (ValueError, TypeError):  # TypeError: it has no version
         raise UserError(f"{name!r} does not name a Minari dataset: choose one like efmdp/3-push/scripted-v0") from None
     folder = get_dataset_path(name)
+    if folder.exists() and "dataset_size" not in minari.load_dataset(name).storage.metadata:
+        shutil.rmtree(folder)  # a killed export left it: Minari writes the size last
     if folder.exists():
         raise UserError(f"the Minari dataset {name} exists already: choose another --name, or minari delete {name}")
     try:

@@ -112,7 +112,7 @@ def write_report(experiments: Sequence[Experiment], results: Path, where: Path, 
 
     `options` are what else efmdp reproduce needs for these experiments. Returns what is missing, a line for each kind
     of run."""
-    evidence = take_in(experiments, results)
+    evidence = take_in(experiments, results, where)
     found = judged(experiments, evidence)
     where.mkdir(parents=True, exist_ok=True)
     replace_file(where, "claims.md", _claims_as_markdown(found, options).encode())
@@ -124,8 +124,8 @@ def write_report(experiments: Sequence[Experiment], results: Path, where: Path, 
     return [f"{experiment.name}: {line}" for experiment in experiments for line in missing(experiment, evidence)]
 
 
-def take_in(experiments: Sequence[Experiment], results: Path, unfinished_too: bool = False) -> Evidence:
-    """What was measured of them, after their runs are written into the tables; the statistics beside these."""
+def take_in(experiments: Sequence[Experiment], results: Path, where: Path, unfinished_too: bool = False) -> Evidence:
+    """What was measured of them, after their runs are written into the tables; the statistics go to `where`."""
     tests = [test for experiment in experiments for test in experiment.tests]
     for root in {test.of.folder.parent for test in tests}:
         record_all(root, results)
@@ -135,7 +135,7 @@ def take_in(experiments: Sequence[Experiment], results: Path, unfinished_too: bo
         rows = [row for test in own for row in (*evidence.rows(test), *evidence.oracle_rows(test))]
         different = list({tuple(row.values()): row for row in rows}.values())
         for here in grouped(different, *STUDY).values():
-            write_summary(results / f"{study}.csv", summarise(here))
+            write_summary(where / f"{study}.csv", summarise(here))
     return evidence
 
 

@@ -23,7 +23,8 @@ def read_table(path: Path | None, fields: Sequence[str]) -> list[Row]:
     except (ValueError, csv.Error):  # empty, or no text
         header, rows = [], []
     if header != list(fields) or any(len(row) != len(header) for row in rows):
-        raise UserError(f"{path} holds something else, not a table of these columns: choose another --out")
+        mend = "restore it, move it away, or choose another --out"
+        raise UserError(f"{path} holds something else, not a table of these columns: {mend}")
     return [dict(zip(header, row, strict=True)) for row in rows]
 
 

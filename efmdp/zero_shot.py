@@ -241,8 +241,9 @@ def _test_scores(rows: Sequence[Row]) -> tuple[list[str], dict[tuple[str, str], 
     tasks = list(dict.fromkeys(row["task"] for row in able))
     scores: dict[tuple[str, str], list[Array]] = {}
     for (network, recipe, _), mine in grouped(able, "network", "recipe", "sha256").items():
-        if [row["task"] for row in mine] == tasks:
-            scores.setdefault((network, recipe), []).append(_successes(mine))
+        played = {row["task"]: row for row in mine}
+        if played.keys() == set(tasks):
+            scores.setdefault((network, recipe), []).append(_successes([played[task] for task in tasks]))
     return tasks, {who: np.stack(seeds) for who, seeds in scores.items()}
 
 

@@ -83,6 +83,11 @@ class Entry:
     """all settings of the run, where the command's have changed since or were changed in Python"""
 
     @property
+    def is_finished(self) -> bool:
+        """Whether its run was trained to its end: else the command says after how many epochs it was stopped."""
+        return "--epochs" not in self.command.split()
+
+    @property
     def success(self) -> Rate:
         return Rate(self.measured.success_once, self.measured.low, self.measured.high)
 
@@ -132,6 +137,8 @@ def find(what: str | Path) -> Path:
     name, root = str(what).removeprefix(PREFIX), folder()
     names = [each for each in _names(root) if files(root, each)[0].exists()]
     if name in names:
+        if (known := entry(name)) is not None:
+            _check_policies(root, [known], str(root))
         return files(root, name)[0]
     near = difflib.get_close_matches(name.lower(), names, n=1)
     hint = f"did you mean {PREFIX}{near[0]}? " if near else ""

@@ -23,6 +23,7 @@ from efmdp.entities import EntityObs, UserError
 from efmdp.env import FINGER_ACTION, IS_SWITCH, FetchEnv
 from efmdp.evaluate import DEMONSTRATIONS, TEST, TRAINING, about_policy, policy_tensors, stream_seed
 from efmdp.gym_env import FetchGymEnv, entity_obs
+from efmdp.minari_export import export_minari
 from efmdp.networks import NetworkConfig
 from efmdp.rollout import run_episodes
 from efmdp.runs import Run, only_process_in
@@ -506,6 +507,18 @@ def test_minari_mixture_and_failures(tmp_path: Path, minari: Any, efmdp: Command
     assert lengths == episodes.lengths[~flags.failed].tolist()
     assert set(lengths) == {40, 100}
     assert dataset.recover_environment().unwrapped.fetch.task.name == "2-Switch|2-Push"
+
+
+def test_a_killed_export_leaves_nothing_in_the_way(pushes: Demos, minari: Any, tmp_path: Path) -> None:
+    command = f"import efmdp.cli, os, sys; sys.argv = ['efmdp', 'export-minari', '{pushes.path}', '--name', '{NAME}']\n"
+    command += "from minari.data_collector import EpisodeBuffer as Buffer\n"
+    command += "before = Buffer.__init__\n"
+    command += "def dies(*args, **more): before(*args, **more); dies.n += 1; dies.n == 5 and os.kill(os.getpid(), 9)\n"
+    command += "dies.n = 0; Buffer.__init__ = dies; efmdp.cli.main()"
+    assert subprocess.run([sys.executable, "-c", command], capture_output=True).returncode == -signal.SIGKILL
+    assert (tmp_path / "minari" / NAME).exists()
+    assert export_minari(pushes, NAME).total_episodes == 20
+    assert minari.load_dataset(NAME).total_episodes == 20
 
 
 def test_minari_refusals(

@@ -100,10 +100,11 @@ def test_at_the_deadline_what_works_is_stopped() -> None:
 def test_what_is_timed_is_alone() -> None:
     run, other = (Training(task, "mlp", "smoke") for task in ("1-Push", "2-Push"))
     timed = [Evaluating("timing", Training("1-Push", "mlp", "smoke", seed), 1) for seed in range(2)]
-    assert launch._next([timed[0], other], {run: 0.0}) == other
-    assert launch._next(timed, {run: 0.0}) is None
-    assert launch._next([run], {timed[0]: 0.0}) is None
-    assert launch._next(timed[:1], {}) == timed[0]
+    needs = {step: step.needs for step in (run, other, *timed)}
+    assert launch._next([timed[0], other], {run: 0.0}, needs) == other
+    assert launch._next(timed, {run: 0.0}, needs) is None
+    assert launch._next([run], {timed[0]: 0.0}, needs) is None
+    assert launch._next(timed[:1], {}, needs) == timed[0]
 
 
 def read(path: Path) -> list[dict[str, str]]:
@@ -227,10 +228,13 @@ def test_the_zoo_stands_in_for_runs_that_are_gone(
     (run / "metrics.csv").write_text("epoch,task,steps,updates,success_once\n1,1-Push,800,10,0.25\n")
     (run / "timings.csv").write_text("epoch,collect,learn,evaluate,save,peak_mb\n1,9,9,9,9,9\n")
     publish(run, episodes=1)
-    assert test.needs == (test.of, *test.oracle)  # its network is smaller than the recipe's
     about = Path("zoo/1-push/deep-set.json")
     stored = json.loads(about.read_text())
-    about.write_text(json.dumps(stored | {"config": as_stored(test.oracle[0].config) | {"threads": 2}}))
+    whole, recipe = stored["command"].replace(" --epochs 1", ""), as_stored(test.oracle[0].config) | {"threads": 2}
+    for other in (stored | {"command": whole}, stored | {"config": recipe}):  # a smaller network, a run stopped early
+        about.write_text(json.dumps(other))
+        assert test.needs == (test.of, *test.oracle)
+    about.write_text(json.dumps(stored | {"command": whole, "config": recipe}))
     shutil.rmtree(run)
     assert test.needs == (test.of,)
     of_zoo = replace(test, of=test.oracle[0])
@@ -241,6 +245,58 @@ def test_the_zoo_stands_in_for_runs_that_are_gone(
     assert test.sources == ["push=zoo:1-push/deep-set"]
     assert clone.shown.command[:5] == ["collect", "--task", "1-Push", "--from", "zoo:1-push/deep-set"]
     assert Training("1-Push", "deep-set", "fast", seed=1).in_zoo is None
+
+
+def test_other_demonstrations_are_not_taken_for_these(
+    efmdp: Efmdp, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    wanted = Collecting("1-Switch", 100)
+    for other in (("--seed", "7"), ("--layout", "wide"), ("--collisions", "True")):
+        assert (
+            efmdp(
+                "collect",
+                "--task",
+                "1-Switch",
+                "--from",
+                "scripted",
+                "--episodes",
+                "100",
+                *other,
+                "--out",
+                wanted.folder,
+            )[0]
+            == 0
+        )
+        assert not wanted.is_done
+        shutil.rmtree(wanted.folder)
+    assert efmdp(*wanted.command)[0] == 0
+    assert wanted.is_done
+    assert not replace(wanted, episodes=101).is_done
+
+
+def test_a_run_of_other_settings_in_the_way_is_named(
+    efmdp: Efmdp, tmp_path: Path, write_run: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_run(Path("runs/3-Switch-deep-set-smoke-0"), "3-Switch")
+    code, _, errors = efmdp("reproduce", "extrapolation", *SMALL)
+    assert code == 2
+    assert errors == (
+        "efmdp: runs/3-Switch-deep-set-smoke-0: trained with other settings than those of today; move it away\n"
+    )
+
+
+def test_runs_that_are_not_in_the_tables_are_put_there(
+    efmdp: Efmdp, undisturbed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(undisturbed, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+    before = Path("results/runs.csv").read_bytes()
+    Path("results/runs.csv").unlink()
+    code, said, _ = efmdp("reproduce", "extrapolation", *SMALL)
+    assert (code, said.strip()) == (0, "all 3 steps are done: efmdp report draws them")
+    assert Path("results/runs.csv").read_bytes() == before
 
 
 FIRST_EPOCH = "runs/{}/checkpoints/000002"

@@ -85,9 +85,12 @@ def tables_of(everything: list[Experiment], success: Success, results: Path, pap
                 continue
             curves += curve_of(run, name, paper)
             blank = dict.fromkeys(RUNS, "1") | {"run": name, "commit": "0123456789abcdef+", "command": f"train {name}"}
-            if isinstance(run, Training):
-                blank["settings"] = run.settings
-            runs[name] = blank | {"finished": "True", "best_sha256": f"{name} best", "last_sha256": f"{name} last"}
+            runs[name] = blank | {
+                "settings": run.settings,
+                "finished": "True",
+                "best_sha256": f"{name} best",
+                "last_sha256": f"{name} last",
+            }
         rows = timing_rows(test, paper) if test.study == "timing" else success_rows(test, success)
         for row in rows:
             key = tuple(row.get(column, "") for column in ("sha256", "trained_on", "task", "layout", "collisions"))
@@ -108,7 +111,8 @@ def curve_of(run: Training | Cloning, name: str, paper: bool) -> Iterator[Row]:
 def success_rows(test: Evaluating, success: Success) -> Iterator[Row]:
     run = test.of
     demos = run.demos_used if isinstance(run, Cloning) else 0
-    for trial in test.plan(run.task, {"collisions": run.collisions}):
+    known = parse_task(run.task, collisions=run.collisions)
+    for trial in test.plan(run.task, {"collisions": known.collisions}):
         for network in (run.network, "oracle"):
             value = success(network, run.task, trial.task.name, demos * (network != "oracle"), bool(run.collisions))
             where = {
@@ -303,6 +307,37 @@ def test_a_run_of_another_recipe_decides_nothing(everything: list[Experiment]) -
     assert missing(everything[0], Evidence(results)) == ["1-Push, Deep Sets, fast: seed 1 (after epoch 1)"]
     curves = Evidence(results).learning_curves(everything[0])
     assert [curve.seed for curve in curves if (curve.task, curve.network) == ("1-Push", "deep-set")] == [0]
+    clones = next(experiment for experiment in everything if experiment.name == "scripted-imitation")
+    assert missing(clones, Evidence(results)) == []
+    alter(results / "runs.csv", {"run": "3-Switch-mlp-6-bc-1000-0"}, {"settings": "of before"})
+    assert missing(clones, Evidence(results)) == ["3-Switch, MLP, bc-1000: seed 0 (after epoch 1)"]
+
+
+def test_what_was_tested_without_the_oracle_is_missing(everything: list[Experiment]) -> None:
+    results = Path("results")
+    tables_of(everything, as_the_paper_says, results, paper=True)
+    alter(results / "learning.csv", {"network": "oracle", "task": "2-Push"}, {"episodes": "7"})
+    lines = missing(everything[0], Evidence(results))
+    assert [line.split(",")[0] for line in lines] == ["2-Push"] * 3
+
+
+def test_statistics_of_another_recipe_leave_these_alone(everything: list[Experiment]) -> None:
+    results = Path("results")
+    tables_of(everything, as_the_paper_says, results, paper=True)
+    write_report(everything, results, results / "other")
+    assert list(results.glob("*-summary.csv")) == []
+    assert len(list((results / "other").glob("*-summary.csv"))) == 3
+
+
+def test_damaged_tables(everything: list[Experiment], efmdp: Callable[..., tuple[int, str, str]]) -> None:
+    results = Path("results")
+    tables_of(everything, as_the_paper_says, results, paper=True)
+    (results / "curves.csv").unlink()
+    write_report(everything, results, results)  # what is drawn of curves is missing
+    alter(results / "learning.csv", {"task": "2-Push"}, {"success_once": "zero"})
+    code, _, errors = efmdp("report")
+    assert code == 2
+    assert errors == "efmdp: results/learning.csv is damaged: success_once is 'zero' in a row; restore it\n"
 
 
 def test_what_a_curriculum_showed_is_no_test(everything: list[Experiment]) -> None:

@@ -440,6 +440,10 @@ def test_a_seed_that_was_not_tested_everywhere_is_left_out_of_what_is_over_all_t
     rows = [made_up("sets", seed, task, 0.5) for task in ("4-Push", "5-Push") for seed in range(3)]
     over = [row for row in summarise(rows[:-1]) if row["statistic"] == "interquartile mean"]
     assert [(row["task"], row["seeds"]) for row in over] == [("4-Push 5-Push", "2")]
+    in_any_order = [
+        row for row in summarise([rows[3], *rows[:3], *rows[4:]]) if row["statistic"] == over[0]["statistic"]
+    ]
+    assert [row["seeds"] for row in in_any_order] == ["3"]
 
 
 def test_findings_compare_on_what_all_can_play() -> None:

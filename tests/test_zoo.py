@@ -207,6 +207,15 @@ def test_demonstrations_of_an_entry_name_it(run_of: Write, tmp_path: Path) -> No
     assert "--from zoo:1-push/deep-set --episodes 4" in publish(run, episodes=1).command
 
 
+def test_a_policy_in_the_place_of_another_is_noticed(run_of: Write, own_zoo: Path) -> None:
+    for task in ("1-Push", "1-Switch"):
+        publish(run_of(task), episodes=1)
+    load_policy("zoo:1-push/deep-set")
+    shutil.copy(own_zoo / "1-switch/deep-set.safetensors", own_zoo / "1-push/deep-set.safetensors")
+    with pytest.raises(UserError, match=r"1-push/deep-set.safetensors is damaged: it has not the SHA-256"):
+        load_policy("zoo:1-push/deep-set")
+
+
 def test_clones_of_an_entry_are_named_after_its_run(run_of: Write, tmp_path: Path, efmdp: Command) -> None:
     teacher = publish(finish(run_of("1-Switch", seed=3)), episodes=1)
     code, _, errors = efmdp("collect", "--from", f"zoo:{teacher.name}", "--episodes", "1", "--out", tmp_path / "shown")
