@@ -148,10 +148,9 @@ def _list(wanted: "list[Experiment]", cores: int) -> None:
 
     machine = Machine()
     table = Table(caption=CAPTION.format(cores=cores))
-    table.add_column("experiment", no_wrap=True)
-    table.add_column("shows", ratio=1)
+    table.add_column("experiment")
     for heading in ("trained", "tested", "core-hours left", f"hours on {cores}"):
-        table.add_column(heading, justify="right", min_width=max(map(len, heading.split())))
+        table.add_column(heading, justify="right", no_wrap=True)
 
     def numbers(tests: "Sequence[Evaluating]") -> list[str]:
         left = set(_missing(tests))
@@ -162,11 +161,11 @@ def _list(wanted: "list[Experiment]", cores: int) -> None:
 
     with console.status("measuring this machine"):
         for experiment in wanted:
-            table.add_row(experiment.name, experiment.shows, *numbers(experiment.tests))
+            table.add_row(f"{experiment.name}\n[dim]{experiment.shows}", *numbers(experiment.tests))
         if len(wanted) > 1:
             table.add_section()
             everything = [test for experiment in wanted for test in experiment.tests]
-            table.add_row("all together", "what several need is done once", *numbers(everything))
+            table.add_row("all together\n[dim]what several need is done once", *numbers(everything))
     console.print(table)
 
 
