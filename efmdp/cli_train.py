@@ -219,6 +219,8 @@ def collect_command(
     task: str | None = None,
     episodes: int = 5000,
     seed: int = 0,
+    noise: float = 0.0,
+    random: float = 0.0,
     options: Annotated[PhysicsOptions, tyro.conf.arg(name="")] = PhysicsOptions(),  # noqa: B008
 ) -> int:
     """Record demonstrations: episodes of a policy, successful and not. On a folder that holds some already, go on.
@@ -230,11 +232,17 @@ def collect_command(
         task: such as 3-Push (default: what the policy was trained on).
         episodes: how many in all, rounded up to whole chunks of 100.
         seed: of the episodes, which differ from all others of this seed.
+        noise: standard deviation of what is added to the actions; recorded are those that were wanted, so that clones
+            learn to recover.
+        random: probability of a random action instead, to the same end.
     """
     if episodes < 1:
         raise UserError(f"--episodes is {episodes}: collect at least one")
+    if not (0 <= noise <= 1 and 0 <= random <= 1):
+        raise UserError(f"--noise is {noise} and --random {random}: choose 0 to 1 for both")
     check_seed(seed)
     from efmdp.demos import Demos, collect  # torch takes seconds to import
+    from efmdp.recipes import Exploration
     from efmdp.stats import success_rate
 
     env, policy, whose, name = _demonstrator(source, task, options)
@@ -244,7 +252,7 @@ def collect_command(
         return rich.progress.track(chunks, f"collecting {name}", console=console, disable=not console.is_terminal)
 
     try:
-        demos = collect(env, policy, whose, name, episodes, out, seed, track, warn)
+        demos = collect(env, policy, whose, name, episodes, out, seed, track, warn, Exploration(noise, random))
     except KeyboardInterrupt:
         there = len(Demos(out)) if (out / "about.json").exists() else 0
         say(f"{out}: stopped with {there} of {episodes} episodes; the same command goes on from here")

@@ -23,12 +23,14 @@ from efmdp.discs import DiscEnv
 from efmdp.entities import Array, EntityEnv, EntityObs, UserError
 from efmdp.env import FetchEnv
 from efmdp.evaluate import DEMONSTRATIONS, stream_seed
+from efmdp.recipes import Exploration
 from efmdp.replay import Episodes
 from efmdp.rollout import Policy, run_episodes
 from efmdp.runs import Damaged, clear_errors, from_npz, only_process_in, read_checked, replace_file, to_npz, versions
 from efmdp.scripted import SCRIPTED
 
 FORMAT = 1
+UNDISTURBED = Exploration(noise=0.0, random=0.0)
 CHUNK = 100  # episodes, played side by side: more are no faster, and this is what a kill can cost
 
 
@@ -122,7 +124,7 @@ class Demos:
         episodes = episodes or about["episodes"]
         words = ["efmdp", "collect", "--task", about["task"], "--from", about["policy"], "--episodes", str(episodes)]
         words += ["--seed", str(about["seed"]), "--out", str(self.path)]
-        for name, value in about["options"].items():
+        for name, value in {**about["options"], **{n: v for n, v in disturbance(about).items() if v}}.items():
             words += [f"--{name}", str(value)]
         return shlex.join(words)
 
@@ -151,30 +153,33 @@ def collect(
     seed: int = 0,
     track: Callable[[Sequence[int]], Iterable[int]] = iter,
     warn: Callable[[str], None] = print,
+    disturbed: Exploration = UNDISTURBED,
 ) -> Demos:
     """Have at least so many episodes of `task` in the folder `out`: play what is missing there or damaged.
 
-    A chunk is one episode in every slot of `env`, so the number of episodes is rounded up to whole chunks.
+    A chunk is one episode in every slot of `env`, so the number of episodes is rounded up to whole chunks. Where the
+    policy is `disturbed`, what it wanted is recorded, and what followed from what was done instead.
     `track` may follow the chunks that are to be played, `warn` is told of damage.
     """
     wanted = -(-episodes // env.num_envs)
     with only_process_in(out):
         with clear_errors(out):
             (out / "chunks").mkdir(exist_ok=True)
-        demos = _claim(out, _describe(env, source, task, seed), wanted * env.num_envs)
+        about = _describe(env, source, task, seed) | {"noise": disturbed.noise, "random": disturbed.random}
+        demos = _claim(out, about, wanted * env.num_envs)
         digests = demos.digests
         missing = [i for i in range(max(wanted, len(digests))) if not _is_intact(demos, _chunk_name(i), warn)]
         for number in track(missing):
-            played = record(env, policy, stream_seed(seed, DEMONSTRATIONS, number))
+            played = record(env, policy, stream_seed(seed, DEMONSTRATIONS, number), disturbed)
             arrays = {name: values for part in played for name, values in part._asdict().items()}
             digests[_chunk_name(number)] = replace_file(out, _chunk_name(number), to_npz(arrays))
             replace_file(out, "manifest.json", _to_json(digests))
     return demos
 
 
-def record(env: EntityEnv, policy: Policy, seed: int) -> tuple[Episodes, Flags]:
+def record(env: EntityEnv, policy: Policy, seed: int, disturbed: Exploration = UNDISTURBED) -> tuple[Episodes, Flags]:
     """One episode in every slot."""
-    recorder = _Recorder(policy, env.usable_actions)
+    recorder = _Recorder(policy, env.usable_actions, disturbed, np.random.default_rng(seed))
     ends: list[Array] = []
     outcome = run_episodes(env, recorder, seed, watch=lambda step: ends.append(step.truncated))
     lengths = np.stack(ends).argmax(0) + 1 - outcome.failed  # to the first end; a step into a failure means nothing
@@ -195,13 +200,13 @@ def record(env: EntityEnv, policy: Policy, seed: int) -> tuple[Episodes, Flags]:
 
 
 class _Recorder:
-    """A policy that remembers what it was shown, and what it did as the environment listens to it.
+    """A policy that remembers what it was shown, and what it wanted to do as the environment listens to it.
 
-    It acts in float32, so that what is recorded is exactly what was done.
+    It acts in float32, so that what is recorded is exactly what was done, unless it was disturbed.
     """
 
-    def __init__(self, policy: Policy, usable_actions: Array) -> None:
-        self.policy, self.usable_actions = policy, usable_actions
+    def __init__(self, policy: Policy, usable_actions: Array, disturbed: Exploration, rng: np.random.Generator) -> None:
+        self.policy, self.usable_actions, self.disturbed, self.rng = policy, usable_actions, disturbed, rng
         self.seen: list[EntityObs] = []
         self.actions: list[Array] = []
 
@@ -209,7 +214,9 @@ class _Recorder:
         action = (self.policy.act(obs).clip(-1, 1) * self.usable_actions).astype(np.float32)
         self.seen.append(obs)
         self.actions.append(action)
-        return action
+        if self.disturbed == UNDISTURBED:
+            return action
+        return self.disturbed.disturb(action, 1.0, self.rng) * self.usable_actions
 
     def reset(self, ids: Array | None = None) -> None:
         self.policy.reset(ids)
@@ -262,7 +269,13 @@ def _identity(about: dict[str, Any]) -> dict[str, Any]:
     digest = about["policy_sha256"]
     who = SCRIPTED if about["policy"] == SCRIPTED else "the one"
     policy = f"{who} of SHA-256 {digest[:16]}" if digest else who
-    return {"task": about["task"], "policy": policy, "seed": about["seed"], "chunk": about["chunk"], **about["options"]}
+    common = {name: about[name] for name in ("task", "seed", "chunk")}
+    return common | {"policy": policy} | disturbance(about) | about["options"]
+
+
+def disturbance(about: dict[str, Any]) -> dict[str, float]:
+    """Of what was done, by noise and by random actions; collections from before there was one do not say."""
+    return {name: about.get(name, 0.0) for name in ("noise", "random")}
 
 
 def _is_intact(demos: Demos, name: str, warn: Callable[[str], None]) -> bool:

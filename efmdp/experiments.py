@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias
 
 from efmdp import zoo
 from efmdp.bc import BCConfig
-from efmdp.demos import Demos
+from efmdp.demos import Demos, disturbance
 from efmdp.entities import UserError
 from efmdp.evaluate import policy_file
 from efmdp.networks import Kind
@@ -153,7 +153,8 @@ class Collecting:
         """There are as many as wanted, and they are what this would collect."""
         about = self._about()
         wanted = {"task": self.task, "options": _options(self.task, self.collisions), "seed": 0}
-        if not all(step.is_done for step in self.needs) or about | wanted != about:
+        is_it = about | wanted == about and not any(disturbance(about).values())
+        if not (is_it and all(step.is_done for step in self.needs)):
             return False
         return len(Demos(self.folder)) >= self.episodes and self._is_by(self._source(), about)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import gymnasium
 import numpy as np
 
-from efmdp.demos import Demos
+from efmdp.demos import Demos, disturbance
 from efmdp.domains import make_env
 from efmdp.entities import EntityObs, UserError
 from efmdp.env import FetchEnv
@@ -26,6 +26,8 @@ def export_minari(demos: Demos, name: str) -> "MinariDataset":
     env = make_env(about["task"], **about["options"])
     if not isinstance(env, FetchEnv):
         raise UserError(f"{about['task']} is no task of the robot: Minari needs a Gymnasium environment")
+    if any(disturbance(about).values()):
+        raise UserError(f"{demos.path} was disturbed: its actions are those that were wanted, not those that were done")
     if len(demos) == 0:
         raise UserError(f"{demos.path} holds no episodes yet: {demos.command(about['episodes'])}")
     if any(importlib.util.find_spec(package) is None for package in ("minari", "h5py", "PIL")):

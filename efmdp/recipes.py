@@ -4,8 +4,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+import numpy as np
+
 from efmdp.ddpg import DDPGConfig
-from efmdp.entities import OBJECTIVES, Objective
+from efmdp.entities import OBJECTIVES, Array, Objective
 from efmdp.networks import Kind, NetworkConfig
 from efmdp.tasks import TaskError, parse_task, stitched
 
@@ -40,6 +42,13 @@ class Exploration:
             return shrunk
         done = (epoch - self.decay_from_epoch) / max(1, self.decay_until_epoch - self.decay_from_epoch)
         return shrunk * (1 + min(done, 1.0) * (self.decay_to - 1))
+
+    def disturb(self, wanted: Array, factor: float, rng: np.random.Generator) -> Array:
+        """What is done instead of the wanted actions (B, A), with both multiplied by this factor."""
+        noise = self.noise * factor * rng.standard_normal(wanted.shape)
+        random = rng.uniform(-1, 1, wanted.shape)
+        coin = rng.random(len(wanted)) < self.random * factor
+        return np.where(coin[:, None], random, wanted + noise).clip(-1, 1)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import numpy as np
 
 from efmdp.bc import BC, BCConfig
 from efmdp.ddpg import DDPG
-from efmdp.demos import Demos
+from efmdp.demos import Demos, disturbance
 from efmdp.domains import make_env
 from efmdp.entities import Array, EntityEnv, EntityObs, NonFinite, Objective, UserError
 from efmdp.evaluate import LEARNING, TRAINING, stream_seed
@@ -331,6 +331,9 @@ def _unusual(about: dict[str, Any]) -> Iterator[str]:
     """What tells demonstrations of one task and demonstrator apart, but for their physics, which tables show."""
     if about["seed"]:
         yield f"seed-{about['seed']}"
+    for name, value in disturbance(about).items():
+        if value:
+            yield f"{name}-{value:g}"
     for name, usual in (("layout", "paper"), ("profile", "fast")):
         if about["options"].get(name, usual) != usual:
             yield about["options"][name]
@@ -362,10 +365,7 @@ def collect_episodes(
         wanted = agent.act_newest(obs)
         if not np.isfinite(wanted).all():
             raise NonFinite("an action of the actor is not finite")
-        noise = exploration.noise * factor * rng.standard_normal(wanted.shape)
-        random = rng.uniform(-1, 1, wanted.shape)
-        coin = rng.random(env.num_envs) < exploration.random * factor
-        action = (np.where(coin[:, None], random, wanted + noise).clip(-1, 1) * usable).astype(np.float32)
+        action = (exploration.disturb(wanted, factor, rng) * usable).astype(np.float32)
         step = env.step(action)
         obs = step.obs.finite()
         agents.append(obs.agent)

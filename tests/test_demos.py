@@ -25,9 +25,11 @@ from efmdp.evaluate import DEMONSTRATIONS, TEST, TRAINING, about_policy, policy_
 from efmdp.gym_env import FetchGymEnv, entity_obs
 from efmdp.minari_export import export_minari
 from efmdp.networks import NetworkConfig
+from efmdp.recipes import Exploration
 from efmdp.rollout import run_episodes
 from efmdp.runs import Run, only_process_in
 from efmdp.scripted import Scripted, code_sha256
+from efmdp.train import cloning
 
 SCRIPTED = Source("scripted")
 DISCS_SCRIPTED = Source("scripted", code_sha256(DiscPusher))
@@ -81,6 +83,38 @@ def test_recorded_actions_are_what_was_done(task: str) -> None:
         assert np.array_equal(obs.entities[inside], episodes.entities[inside, t])
         if t < env.max_horizon:
             obs = again.step(episodes.actions[:, t]).obs
+
+
+def test_of_a_disturbed_demonstrator_it_is_what_was_wanted() -> None:
+    env = make_env("1-Push", 6)
+    clear, disturbed = (record(env, Scripted(6), 3, how)[0] for how in (Exploration(0, 0), Exploration(0.1, 0.2)))
+    assert not np.array_equal(clear.entities, disturbed.entities)
+    controller, states = Scripted(6), (disturbed.agent, disturbed.entities)
+    for t in range(50):
+        wanted = controller.act(EntityObs(*(part[:, t] for part in states), disturbed.goals)) * env.usable_actions
+        np.testing.assert_allclose(disturbed.actions[:, t], wanted, atol=2e-3)  # seen in float32
+    np.testing.assert_array_equal(record(env, Scripted(6), 3, Exploration(0.1, 0.2))[0].actions, disturbed.actions)
+
+
+def test_disturbed_demonstrations_are_others(tmp_path: Path, efmdp: Command) -> None:
+    command = ("collect", "--task", "1-Switch", "--from", "scripted", "--episodes", "100", "--out", tmp_path / "shown")
+    assert efmdp(*command, "--noise", "0.1", "--random", "0.05")[0] == 0
+    demos = Demos(tmp_path / "shown")
+    assert cloning(demos, NetworkConfig(), None, seed=0).recipe == "bc-100-noise-0.1-random-0.05"
+    assert demos.command().endswith("--noise 0.1 --random 0.05")
+    before = contents(tmp_path / "shown")
+    for arguments, said in (
+        (command, "holds other demonstrations (noise was 0.1, now 0.0; random was 0.05, now 0.0)"),
+        ((*command, "--noise", "-1"), "--noise is -1.0 and --random 0.0: choose 0 to 1 for both"),
+        (("export-minari", tmp_path / "shown", "--name", "a/b-v0"), "not those that were done"),
+    ):
+        code, _, err = efmdp(*arguments)
+        assert code == 2
+        assert said in err
+        assert len(err.strip().splitlines()) == 1
+    assert contents(tmp_path / "shown") == before
+    assert efmdp(*command, "--noise", "0.1", "--random", "0.05")[0] == 0
+    assert contents(tmp_path / "shown") == before
 
 
 def test_flags_are_the_outcome_of_the_same_episodes() -> None:
