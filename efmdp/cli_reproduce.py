@@ -90,7 +90,7 @@ def reproduce_command(
 def _missing(tests: "Sequence[Evaluating]") -> "list[Step]":
     """What is left to do for these tests, after all finished runs are in the tables, whoever trained them."""
     from efmdp.evidence import Evidence, steps_left
-    from efmdp.experiments import RESULTS, Cloning, Training, in_order
+    from efmdp.experiments import RESULTS, Cloning, Training, in_order, is_hindered
     from efmdp.records import record
 
     runs = [step for step in in_order(tests) if isinstance(step, Training | Cloning)]
@@ -99,7 +99,7 @@ def _missing(tests: "Sequence[Evaluating]") -> "list[Step]":
         record(unknown, RESULTS)
         evidence = Evidence(RESULTS)
     missing = steps_left(tests, evidence)
-    hindered = [str(run.folder) for run in missing if isinstance(run, Training | Cloning) and run.is_hindered]
+    hindered = [str(run.folder) for run in missing if isinstance(run, Training | Cloning) and is_hindered(run)]
     if hindered:
         raise UserError(f"{', '.join(hindered)}: trained with other settings than those of today; move it away")
     return missing

@@ -94,11 +94,6 @@ class Training:
         return _stored_settings(self.folder) == self.settings
 
     @property
-    def is_hindered(self) -> bool:
-        """By a run of its name with other settings."""
-        return _stored_settings(self.folder) not in (None, self.settings)
-
-    @property
     def in_zoo(self) -> str | None:
         """What the zoo calls its best policy, if it was put there, which outlives the run's folder."""
         name = entry_name(as_stored(self.config), _options(self.task, self.collisions))
@@ -256,11 +251,6 @@ class Cloning:
         return _stored_settings(self.folder) == self.settings
 
     @property
-    def is_hindered(self) -> bool:
-        """By a run of its name with other settings."""
-        return _stored_settings(self.folder) not in (None, self.settings)
-
-    @property
     def _stored(self) -> dict[str, Any]:
         return (Run(self.folder).config() or {}).get("config", {})
 
@@ -341,6 +331,11 @@ class Evaluating:
             *(() if self.study == "timing" else ("--episodes", str(self.episodes), "--oracle", *self.sources)),
             *(("--wide",) if self.wide else ()),
         ]
+
+
+def is_hindered(run: Training | Cloning) -> bool:
+    """By a run of its name with other settings."""
+    return _stored_settings(run.folder) not in (None, run.settings)
 
 
 def _options(task: str, collisions: bool | None) -> dict[str, Any]:
