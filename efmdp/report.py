@@ -99,6 +99,15 @@ CAPTIONS = {
 }
 
 
+class Numbers(NamedTuple):
+    """A table of them: after so many columns of words come numbers."""
+
+    title: str
+    head: Sequence[str]
+    body: Sequence[Sequence[str]]
+    words: int
+
+
 class Section(NamedTuple):
     """Of the page: a heading and what stands under it."""
 
@@ -108,7 +117,7 @@ class Section(NamedTuple):
 
 
 def write_report(experiments: Sequence[Experiment], results: Path, where: Path, options: str = "") -> list[str]:
-    """report.html, claims.md and figures/ of the tables in `results`, into the folder `where`.
+    """report.html, claims.md, numbers.md and figures/ of the tables in `results`, into the folder `where`.
 
     `options` are what else efmdp reproduce needs for these experiments. Returns what is missing, a line for each kind
     of run."""
@@ -116,6 +125,7 @@ def write_report(experiments: Sequence[Experiment], results: Path, where: Path, 
     found = judged(experiments, evidence)
     where.mkdir(parents=True, exist_ok=True)
     replace_file(where, "claims.md", _claims_as_markdown(found, options).encode())
+    replace_file(where, "numbers.md", numbers_as_markdown(experiments, evidence).encode())
     sections = [_pictures(where), _claims(found)]
     for experiment in experiments:
         command = f"efmdp reproduce {experiment.name}{options}"
@@ -177,11 +187,25 @@ def judged(experiments: Sequence[Experiment], evidence: Evidence) -> list[tuple[
 
 def _claims_as_markdown(found: Sequence[tuple[Claim, Finding]], options: str) -> str:
     """For pages of text, which link to it."""
-    lines = ["| the paper says | taken to mean | measured here | verdict | command |", "|---|---|---|---|---|"]
-    for claim, finding in found:
-        command = f"`efmdp reproduce {claim.experiment}{options}`"
-        lines.append(f"| {claim.says} | {claim.means} | {finding.measured} | {finding.verdict} | {command} |")
-    return "\n".join(lines) + "\n"
+    body = [
+        (claim.says, claim.means, finding.measured, finding.verdict, f"`efmdp reproduce {claim.experiment}{options}`")
+        for claim, finding in found
+    ]
+    return _markdown_table(("the paper says", "taken to mean", "measured here", "verdict", "command"), body)
+
+
+def numbers_as_markdown(experiments: Sequence[Experiment], evidence: Evidence) -> str:
+    """The tables of the page, which other pages quote."""
+    parts = []
+    for experiment in experiments:
+        for numbers in _numbers(experiment, evidence):
+            parts.append(f"## {experiment.name}: {numbers.title}\n\n{_markdown_table(numbers.head, numbers.body)}")
+    return "\n".join(parts)
+
+
+def _markdown_table(head: Sequence[str], body: Sequence[Sequence[str]]) -> str:
+    lines = (head, ["---"] * len(head), *body)
+    return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
 
 
 def _claims(found: Sequence[tuple[Claim, Finding]]) -> Section:
@@ -198,23 +222,20 @@ def _claims(found: Sequence[tuple[Claim, Finding]]) -> Section:
 
 def experiment_section(experiment: Experiment, evidence: Evidence, where: Path, command: str = "") -> Section:
     """Its figures, which also go to the folder `where`, its numbers, its films, what is missing, and what it cost."""
-    name, points, oracle = experiment.name, evidence.points(experiment), evidence.oracle(experiment)
     parts = [f"<p>{html.escape(experiment.shows)}. <code>{html.escape(command)}</code></p>"]
     for title, image in _draw(experiment, evidence).items():
         _keep(where, f"{title}.png", image)
         parts.append(_figure(image, CAPTIONS[title]))
-    for study in dict.fromkeys(point.study for point in points):
-        which = "last policy" if study == "learning" else "best policy on the selection seeds"
-        here = [point for point in points if point.study == study]
-        table = _table(here, oracle)
-        parts.append(f"<details open><summary>Success on test episodes in %, {which}</summary>{table}</details>")
+    for numbers in _numbers(experiment, evidence):
+        table = _html_table(numbers.head, numbers.body, numbers.words)
+        parts.append(f"<details open><summary>{numbers.title.capitalize()}</summary>{table}</details>")
     parts += [_film(film) for film in films_of(experiment, evidence, where)]
     if lines := missing(experiment, evidence):
         items = "".join(f"<li>{html.escape(line)}</li>" for line in lines)
         parts.append(f"<details><summary>What is missing</summary><ul>{items}</ul></details>")
     if runs := evidence.runs_of(experiment):
         parts.append(f"<details><summary>The runs, their cost and commands</summary>{_costs(runs)}</details>")
-    return Section(name, name.replace("-", " ").capitalize(), "\n".join(parts))
+    return Section(experiment.name, experiment.name.replace("-", " ").capitalize(), "\n".join(parts))
 
 
 def _keep(where: Path, name: str, image: bytes) -> None:
@@ -258,7 +279,14 @@ def missing(experiment: Experiment, evidence: Evidence) -> list[str]:
     ]
 
 
-def _table(points: Sequence[Point], oracle: dict[tuple[str, str, str], Rate]) -> str:
+def _numbers(experiment: Experiment, evidence: Evidence) -> list[Numbers]:
+    """One table for each way of testing."""
+    points, oracle = evidence.points(experiment), evidence.oracle(experiment)
+    by_study = {study: [point for point in points if point.study == study] for study in STUDIES}
+    return [_table(study, here, oracle) for study, here in by_study.items() if here]
+
+
+def _table(study: str, points: Sequence[Point], oracle: dict[tuple[str, str, str], Rate]) -> Numbers:
     """A line for each task and number of demonstrations, a column for each network, the oracle last."""
     networks = [network for network in LABELS if any(point.network == network for point in points)]
     cloned, layouts = any(point.demos for point in points), {point.layout for point in points}
@@ -269,7 +297,9 @@ def _table(points: Sequence[Point], oracle: dict[tuple[str, str, str], Rate]) ->
         *(LABELS[network] for network in networks),
         LABELS[ORACLE],
     ]
-    lines = list(dict.fromkeys((p.trained_on, p.demos, p.task, p.layout) for p in points))
+    families = list(dict.fromkeys(point.trained_on for point in points))
+    ordered = sorted(points, key=lambda p: (families.index(p.trained_on), p.demos, p.layout, p.entities))
+    lines = dict.fromkeys((p.trained_on, p.demos, p.task, p.layout) for p in ordered)
     body = []
     for trained_on, demos, task, layout in lines:
         mine = [p for p in points if (p.trained_on, p.demos, p.task, p.layout) == (trained_on, demos, task, layout)]
@@ -277,7 +307,8 @@ def _table(points: Sequence[Point], oracle: dict[tuple[str, str, str], Rate]) ->
         cells = [_cell([point for point in mine if point.network == network]) for network in networks]
         beside = oracle.get((trained_on, task, layout))
         body.append([trained_on, *[f"{demos}"] * cloned, shown, *cells, f"{100 * beside.value:.1f}" if beside else ""])
-    return _html_table(head, body, len(head) - len(networks) - 1)
+    which = "last policy" if study == "learning" else "best policy on the selection seeds"
+    return Numbers(f"success on test episodes in %, {which}", head, body, len(head) - len(networks) - 1)
 
 
 def _cell(points: Sequence[Point]) -> str:

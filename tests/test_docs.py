@@ -13,8 +13,11 @@ import torch
 from efmdp import networks
 from efmdp.bc import BCConfig
 from efmdp.entities import EntityDims
+from efmdp.evidence import Evidence
+from efmdp.experiments import experiments
 from efmdp.networks import NetworkConfig
 from efmdp.recipes import FAST_EPOCHS, FROM_SCRATCH_EPOCHS, PAPER_TABLE, TrainConfig, fast, paper, smoke
+from efmdp.report import numbers_as_markdown
 from efmdp.train import short
 
 ROOT = Path(__file__).parents[1]
@@ -155,6 +158,15 @@ def test_epochs_of_the_fast_recipe() -> None:
     for cells in shown:
         for task in meant.get(cells[0], (cells[0],)):
             assert cells == row(task, cells[0])
+
+
+def test_results_are_those_of_the_tables() -> None:
+    """Numbers over seeds in the text are lines of numbers.md, and that is what the tables beside it give."""
+    numbers = numbers_as_markdown(experiments("fast", range(3), 500), Evidence(ROOT / "results"))
+    assert (ROOT / "results" / "numbers.md").read_text() == numbers, "efmdp report --seeds 3"
+    quoted = re.findall(r"^\|.*\d seeds? \|.*$", (ROOT / "docs" / "results.md").read_text(), re.MULTILINE)
+    assert quoted
+    assert set(quoted) <= set(numbers.splitlines())
 
 
 @pytest.mark.parametrize(

@@ -229,6 +229,10 @@ def test_the_page_has_all_figures_and_numbers(everything: list[Experiment]) -> N
     assert parsed.images == len(drawn)
     assert page.count('<span class="holds">') == len(CLAIMS)
     assert (results / "claims.md").read_text().count(" | holds | `efmdp reproduce ") == len(CLAIMS)
+    numbers = (results / "numbers.md").read_text()
+    assert numbers.count("## ") == page.count("<summary>Success on test episodes")
+    tasks = re.findall(r"^\| 3-Switch \| (\d+-Switch(?: \(wide\))?) \|", numbers, re.MULTILINE)
+    assert tasks == ["3-Switch", *(f"{n}-Switch" for n in range(1, 7)), *(f"{n}-Switch (wide)" for n in range(7, 11))]
     assert "<code>efmdp reproduce stitching --seeds 2</code>" in page
     assert "<code>efmdp report --seeds 2</code>" in page
     assert "What is missing" not in page
