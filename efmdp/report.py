@@ -47,7 +47,7 @@ video { width: 100%; max-width: 480px }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .92rem }
 th, td { padding: .3rem .8rem .3rem 0; text-align: left; vertical-align: top; border-bottom: 1px solid var(--line) }
 td.number, th.number { text-align: right; white-space: nowrap }
-.claims td:last-child { white-space: nowrap }
+.claims td:nth-last-child(-n+2) { white-space: nowrap }
 .holds { color: var(--good); font-weight: 600 }
 .does-not-hold { color: var(--bad); font-weight: 600 }
 .not-enough-data { color: var(--dim) }
