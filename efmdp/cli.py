@@ -78,7 +78,7 @@ def watch_command(
     Args:
         what: a run's folder, a policy file, oracle, or for the scripted controller a task name such as 2-Switch+2-Push.
         task: what a policy is to do (default: what it was trained on).
-        oracle: scripted, or who solves its subtasks: push=RUN switch=RUN, a run, a policy file or scripted each.
+        oracle: scripted, or who solves its subtasks: push=RUN switch=RUN; runs, policy files, zoo:NAME or scripted.
         episodes: how many to film, one after another.
         seed: of the first episode.
         out: the video (default: runs/watch/NAME.mp4).

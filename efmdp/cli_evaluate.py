@@ -31,12 +31,12 @@ def evaluate_command(
     To compare several, see efmdp evaluate learning --help, extrapolation --help, stitching --help and timing --help.
 
     Args:
-        run: a run's folder, a policy file, or oracle.
+        run: a run's folder, a policy file, zoo:NAME, or oracle.
         task: the task (default: the one it was trained on).
         episodes: how many test episodes.
-        which: the run's last policy, or the one that was best on the selection seeds.
+        which: of a run's folder the last policy, or the one that was best on the selection seeds.
         seed: test episodes differ from all training and selection episodes of the run with this seed.
-        oracle: scripted, or who solves its subtasks: push=RUN switch=RUN, a run, a policy file or scripted each.
+        oracle: scripted, or who solves its subtasks: push=RUN switch=RUN; runs, policy files, zoo:NAME or scripted.
     """
     from efmdp.evaluate import TEST, play_episodes, stream_seed
     from efmdp.stats import success_rate
@@ -47,11 +47,12 @@ def evaluate_command(
     slots = min(episodes, 100)
     policy: Policy
     if is_oracle(run):
-        policy, task, version = oracle_for(task, oracle, options, slots), str(task), " ".join(oracle)
+        policy, task, who = oracle_for(task, oracle, options, slots), str(task), f"{run} ({' '.join(oracle)})"
     else:
-        (policy, task, options), version = load_for(run, which, task, options), which
+        policy, task, options = load_for(run, which, task, options)
+        who = f"{run} ({which})" if run.is_dir() else str(run)
     outcome = play_episodes(options.make(task, slots), policy, episodes, stream_seed(seed, TEST))
-    say(f"{run} ({version}) on {task}, {episodes} episodes, {options.profile} physics")
+    say(f"{who} on {task}, {episodes} episodes, {options.profile} physics")
     for label, values in (("once", outcome.success_once), ("end", outcome.success_end)):
         say(f"  success {label:5s} {success_rate(values.sum(), episodes)}")
     # Entities of one episode fare alike, so they count as one trial together.
@@ -74,7 +75,7 @@ def learning_command(
 
     Args:
         runs: folders of runs or policy files, of any networks and seeds, all trained on the same task.
-        oracle: scripted, or who solves its subtasks: push=RUN switch=RUN, a run, a policy file or scripted each.
+        oracle: scripted, or who solves its subtasks: push=RUN switch=RUN; runs, policy files, zoo:NAME or scripted.
         episodes: how many test episodes for each policy.
         out: a CSV with a row for each policy. What it holds already is not played again.
     """
@@ -96,7 +97,7 @@ def extrapolation_command(
 
     Args:
         runs: folders of runs or policy files, of any networks and seeds, all trained on the same task.
-        oracle: scripted, or who solves its subtasks: push=RUN switch=RUN, a run, a policy file or scripted each.
+        oracle: scripted, or who solves its subtasks: push=RUN switch=RUN; runs, policy files, zoo:NAME or scripted.
         episodes: how many test episodes for each policy on each task.
         out: a CSV with a row for each policy on each task. What it holds already is not played again.
         wide: go on to ten entities, which need a wider layout than the paper's.
@@ -120,7 +121,7 @@ def stitching_command(
 
     Args:
         runs: folders of runs or policy files, of any networks and seeds, all trained on the same mixture.
-        oracle: scripted, or who solves its subtasks: push=RUN stack=RUN, a run, a policy file or scripted each.
+        oracle: scripted, or who solves its subtasks: push=RUN stack=RUN; runs, policy files, zoo:NAME or scripted.
         episodes: how many test episodes for each policy on each task.
         out: a CSV with a row for each policy on each task. What it holds already is not played again.
     """
@@ -163,7 +164,7 @@ def timing_command(runs: Runs, out: Path | None = None) -> int:
 
     Args:
         runs: folders of runs or policy files; hours of training are known of runs only.
-        out: a CSV with a row for each policy and task.
+        out: a CSV with a row for each policy and task. What it holds of them already is measured anew.
     """
     from efmdp.tables import grouped  # torch takes seconds to import
     from efmdp.timing import time_policies
@@ -178,6 +179,8 @@ def timing_command(runs: Runs, out: Path | None = None) -> int:
         milliseconds = {int(row["entities"]): row["milliseconds"] for row in mine}
         table.add_row(*about, hours, *(milliseconds.get(size, "") for size in sizes))
     console.print(table)
+    if out is not None:
+        say(f"all numbers: {out}")
     return 0
 
 

@@ -58,7 +58,7 @@ class Demos:
         try:
             self.about: dict[str, Any] = json.loads((path / "about.json").read_text())
             intact = self.about.pop("checksum") == _checksum(self.about)
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             raise UserError(f"there are no demonstrations at {path}: efmdp collect --out {path} makes some") from None
         except (ValueError, KeyError, TypeError, AttributeError):
             intact = False

@@ -64,8 +64,10 @@ class NetworkConfig:
         if self.kind not in (*get_args(Kind), *_OWN):
             known, own = ", ".join((*get_args(Kind), *_OWN)), f"efmdp.networks.register({self.kind!r}, ...)"
             raise UserError(f"unknown network {self.kind!r}: choose {known}; your own needs {own} before it is loaded")
-        if (self.kind == "mlp") != (self.max_entities is not None):
-            raise UserError(f"max_entities is {self.max_entities}: an mlp needs it, other networks take any number")
+        if self.kind == "mlp" and self.max_entities is None:
+            raise UserError("an mlp needs max_entities: choose for how many it has room")
+        if self.kind != "mlp" and self.max_entities is not None:
+            raise UserError(f"max_entities is {self.max_entities}: {self.kind} takes any number, leave it out")
         if self.max_entities is not None and not 1 <= self.max_entities <= 1000:
             raise UserError(f"max_entities is {self.max_entities}: choose 1 to 1000")
 

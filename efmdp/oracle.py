@@ -143,7 +143,8 @@ def make_oracle(num_envs: int, task: Task, sources: Mapping[str, str]) -> Oracle
     needed = subtasks(task)
     missing = " and ".join(name for name in SUBTASKS if name in needed and name not in sources)
     if missing:
-        raise UserError(f"in {task.name} the oracle must {missing}: name a run for it, as in {missing.split()[0]}=RUN")
+        example = f"{missing.split()[0]}=RUN or =scripted"
+        raise UserError(f"in {task.name} the oracle must {missing}: say who does, as in {example}")
     return Oracle(num_envs, {name: _sub_policy(name, sources[name], num_envs) for name in SUBTASKS if name in needed})
 
 

@@ -81,8 +81,9 @@ TITLE = "Policies for sets of objects: what was measured"
 INTRODUCTION = (
     "The experiments of <em>Policy Architectures for Compositional Generalization in Control</em> (Zhou, Kumar, Finn, "
     "Rajeswaran, 2022), run with efmdp. Success means that all subgoals are met at the same moment. Numbers are means "
-    "over seeds with 95 % intervals (Student's t); of a single seed the interval is over its episodes (Wilson). The "
-    "oracle solves one entity after the other with a policy for each subtask."
+    "over seeds with 95 % intervals (Student's t, but at least as wide as that of all episodes together); of a single "
+    "seed the interval is over its episodes (Wilson). The oracle solves one entity after the other with a policy for "
+    "each subtask."
 )
 CAPTIONS = {
     "learning": "Success on the selection episodes, mean and 95 % interval over seeds; dashed: the oracle.",
@@ -306,20 +307,17 @@ def _table(study: str, points: Sequence[Point], oracle: dict[tuple[str, str, str
         shown = f"{task} (wide)" if layout == "wide" and len(layouts) > 1 else task
         cells = [_cell([point for point in mine if point.network == network]) for network in networks]
         beside = oracle.get((trained_on, task, layout))
-        body.append([trained_on, *[f"{demos}"] * cloned, shown, *cells, f"{100 * beside.value:.1f}" if beside else ""])
+        body.append(
+            [trained_on, *[f"{demos}"] * cloned, shown, *cells, f"{100 * beside.value:.1f} %" if beside else ""]
+        )
     which = "last policy" if study == "learning" else "best policy on the selection seeds"
-    return Numbers(f"success on test episodes in %, {which}", head, body, len(head) - len(networks) - 1)
+    return Numbers(f"success on test episodes, {which}", head, body, len(head) - len(networks) - 1)
 
 
 def _cell(points: Sequence[Point]) -> str:
     """In percent, with the interval and the number of seeds."""
     rate = over_seeds(points)
-    if rate is None:
-        return ""
-    value, low, high = (100 * number for number in rate)
-    if len(points) == 1:
-        return f"{value:.1f} ({low:.0f} to {high:.0f}), 1 seed"
-    return f"{value:.1f} ± {high - value:.1f}, {len(points)} seeds"
+    return "" if rate is None else f"{rate}, {len(points)} {'seed' if len(points) == 1 else 'seeds'}"
 
 
 def _costs(runs: Sequence[Row]) -> str:

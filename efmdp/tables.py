@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from efmdp.entities import UserError
-from efmdp.runs import replace_file
+from efmdp.runs import clear_errors, replace_file
 
 Row = dict[str, str]
 
@@ -20,7 +20,7 @@ def read_table(path: Path | None, fields: Sequence[str]) -> list[Row]:
     try:
         with path.open(newline="") as file:
             header, *rows = csv.reader(file)
-    except (ValueError, csv.Error):  # empty, or no text
+    except (ValueError, csv.Error, IsADirectoryError):  # empty, or no text
         header, rows = [], []
     if header != list(fields) or any(len(row) != len(header) for row in rows):
         mend = "restore it, move it away, or choose another --out"
@@ -41,8 +41,10 @@ def write_table(path: Path, rows: Sequence[Row]) -> None:
 @contextmanager
 def only_writer(path: Path) -> Iterator[None]:
     """Wait for other processes that change a table in the same folder, and keep them waiting."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with (path.parent / ".lock").open("w") as lock:  # network file systems lock no folders
+    with clear_errors(path.parent):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock = (path.parent / ".lock").open("w")  # network file systems lock no folders
+    with lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 

@@ -26,7 +26,9 @@ def time_policies(runs: Sequence[Path], out: Path | None) -> list[Row]:
     """A row for each policy and task; in the table `out` they replace those of the same policy and task."""
     if not runs:
         raise UserError("no run is named: name at least one run's folder or policy file")
-    read_table(out, FIELDS)  # refused now, not after the work
+    if out is not None:
+        with only_writer(out):  # what cannot be read or written is refused now, not after the work
+            read_table(out, FIELDS)
     rows = [row for path in runs for row in _rows(path)]
     if out is not None:
         with only_writer(out):

@@ -38,7 +38,7 @@ MEAN, MIDDLE, BETTER = "mean", "interquartile mean", "probability of improvement
 
 ORACLE = "oracle"
 CAPTION = (
-    "success in %: all subgoals met at the same moment; ± 95 % interval over seeds (Student's t); "
+    "success in %: all subgoals met at the same moment; in brackets the 95 % interval over seeds (Student's t); "
     "where there is one seed, the 95 % interval over its episodes (Wilson)"
 )
 
@@ -123,6 +123,9 @@ def compare(
     asked = _asked(runs, sources, plan, episodes, which)
     table = _by_identity(out)
     missing = [each for each in asked if _identity(each.row) not in table]
+    if missing and out is not None:
+        with only_writer(out):  # what cannot be written is refused now, not after the work
+            pass
     for trial, entrant, question in track(missing, "testing", console=console, disable=not console.is_terminal):
         table |= _by_identity(out)  # another process may have added some
         if _identity(question) in table:
@@ -253,16 +256,19 @@ def cell(rows: Sequence[Row]) -> str:
     if not played:
         return "-"
     value, low, high = (100 * number for number in over_seeds(played))
-    if len(played) == 1:
-        return f"{value:.1f} ({low:.0f} to {high:.0f})"
-    return f"{value:.1f} ± {high - value:.1f}"
+    return f"{value:.1f} ({low:.0f} to {high:.0f})"
 
 
 def over_seeds(rows: Sequence[Row]) -> Rate:
-    """Their mean success with its 95 % interval, which is over the episodes where there is one seed."""
+    """Their mean success with its 95 % interval, which is over the episodes where there is one seed.
+
+    Of several it is at least as wide as that of all their episodes: seeds that happen to agree make nothing certain."""
     if len(rows) == 1:
         return Rate(*(float(rows[0][name]) for name in ("success_once", "low", "high")))
-    return mean_over_seeds(_successes(rows))
+    value, low, high = mean_over_seeds(_successes(rows))
+    episodes = sum(int(row["episodes"]) for row in rows)
+    together = success_rate(round(value * episodes), episodes)
+    return Rate(value, max(0.0, min(low, together.low)), min(1.0, max(high, together.high)))
 
 
 def _successes(rows: Sequence[Row]) -> Array:

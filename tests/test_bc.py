@@ -530,6 +530,7 @@ def test_what_the_user_can_mend_is_one_line_and_exit_code_2(discs: Demos, tmp_pa
         return ("bc", "--demos", discs.path, "--out", out, *arguments)
 
     refused("there are no demonstrations at absent", "bc", "--demos", "absent", "--out", out)
+    refused("there are no demonstrations at", "bc", "--demos", __file__, "--out", out)
     refused("0 of the 40 demonstrations in", *cloned("--demos-used", 0))
     refused("-3 of the 40 demonstrations in", *cloned("--demos-used", -3))
     refused("holds 40 episodes, not 41: collect more: efmdp collect", *cloned("--demos-used", 41))

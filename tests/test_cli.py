@@ -91,7 +91,7 @@ def test_check_exits_non_zero_on_a_violation(user_folder: Path) -> None:
         (("train", "ddpg", "--task", "1-Push", "--threads", "99999999999"), "choose 1 to 256"),
         (("train", "ddpg", "--task", "1-Push", "--network", "mlp", "--max-entities", "2000"), "choose 1 to 1000"),
         (("watch", "1-Push", "--seed", "-1"), "seed"),
-        (("train", "ddpg", "--task", "1-Push", "--max-entities", "6"), "max_entities is 6: an mlp needs it, other"),
+        (("train", "ddpg", "--task", "1-Push", "--max-entities", "6"), "deep-set takes any number, leave it out"),
         (("train", "ddpg", "--task", "3-Push", "--network", "mlp", "--max-entities", "2"), "the task has 3 entities"),
         (("evaluate", "absent", "--seed", "-1"), "--seed is -1: choose 0 or more"),
         (("train", "ddpg", "--task", "1-Push", "--minutes", "nan"), "--minutes is nan: choose a number above 0"),

@@ -230,7 +230,10 @@ def test_what_a_task_needs_is_what_its_entities_need(name: str) -> None:
         (["push="], "'push=' is no policy"),
         (["scripted", "push=runs/x"], "'scripted' is no policy"),
         (["push=a", "push=b"], "two policies to push, a and b: choose one"),
-        (["switch=scripted"], "in Push+Stack the oracle must push and stack: name a run for it, as in push=RUN"),
+        (
+            ["switch=scripted"],
+            "in Push+Stack the oracle must push and stack: say who does, as in push=RUN or =scripted",
+        ),
         (["push=absent", "stack=scripted"], "there is no policy at absent"),
         (["push=RUN", "stack=RUN"], "was trained on 1-Push, not to stack: name another run"),
     ],

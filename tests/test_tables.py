@@ -31,6 +31,20 @@ def test_what_is_no_such_table_is_refused_and_kept(content: bytes, tmp_path: Pat
     assert path.read_bytes() == content
 
 
+def test_a_folder_is_no_table(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="holds something else, not a table"):
+        read_table(tmp_path, ("task", "seed"))
+
+
+def test_where_nothing_can_be_written_is_said_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with (
+        pytest.raises(UserError, match=r"cannot write to .*file: .*choose another --out"),
+        only_writer(tmp_path / "file" / "table.csv"),
+    ):
+        pass
+
+
 def test_groups_are_in_order_of_appearance() -> None:
     assert grouped(ROWS, "task") == {("1-Push",): [ROWS[0], ROWS[2]], ("2-Push",): [ROWS[1]]}
 

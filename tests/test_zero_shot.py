@@ -350,7 +350,9 @@ def test_every_family_and_mixture_has_its_trials() -> None:
         (("extrapolation", "sets 0", "--oracle", "pull=scripted"), "unknown subtask 'pull'"),
         (("extrapolation", "sets 0", "--oracle", "switch=push"), "was trained on 1-Push, not to switch"),
         (("extrapolation", "sets 0", "--out", "other.csv"), "other.csv holds something else, not a table"),
+        (("extrapolation", "sets 0", "--out", "other.csv/x.csv"), "cannot write to other.csv: "),
         (("timing", "absent"), "there is no policy at absent"),
+        (("timing", "sets 0", "--out", "other.csv/x.csv"), "cannot write to other.csv: "),
     ],
 )
 def test_what_the_user_can_mend_is_one_line_and_exit_code_2(
@@ -397,6 +399,7 @@ def made_up(
         "task": task,
         "layout": layout,
         "role": role,
+        "episodes": "100",
         "reason": reason,
     }  # fmt: skip
 
@@ -417,7 +420,8 @@ def test_the_table_has_means_over_seeds_and_single_seeds_with_their_own_interval
     table = show(ROWS, "made up")
     tasks, sets, mlp = ([str(cell) for cell in column.cells] for column in table.columns)
     assert tasks == ["3-Push (trained on)", "4-Push", "5-Push", "7-Push (wide)"]
-    assert sets == ["100.0 ± 0.0", "90.0 ± 24.8", "60.0 ± 0.0", "0.0 ± 0.0"]
+    # where seeds agree, Wilson's interval of 300 episodes, n / (n + z^2) and beyond; of 80, 90 and 100 % Student's t
+    assert sets == ["100.0 (99 to 100)", "90.0 (65 to 100)", "60.0 (54 to 65)", "0.0 (0 to 1)"]
     assert mlp == ["50.0 (40 to 60)", "85.0 (75 to 95)", "-", "-"]
     assert [str(column.header) for column in table.columns][1:] == ["sets\nfast\nseeds: 3", "mlp\nfast\nseeds: 1"]
 
@@ -427,7 +431,7 @@ def test_summary_has_every_statistic_as_a_tidy_row() -> None:
     assert all(tuple(row) == SUMMARY for row in rows)
     numbers = ("statistic", "network", "against", "task", "layout", "seeds", "value", "low", "high")
     assert [[row[name] for name in numbers] for row in rows if row["task"] == "4-Push"] == [
-        ["mean", "sets", "", "4-Push", "paper", "3", "0.9", "0.6516", "1.1484"],
+        ["mean", "sets", "", "4-Push", "paper", "3", "0.9", "0.6516", "1.0"],
         ["mean", "mlp", "", "4-Push", "paper", "1", "0.85", "0.75", "0.95"],
         ["interquartile mean", "sets", "", "4-Push", "paper", "3", "0.9", "0.8", "1.0"],
         ["interquartile mean", "mlp", "", "4-Push", "paper", "1", "0.85", "nan", "nan"],
