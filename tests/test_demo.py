@@ -83,7 +83,7 @@ def test_picture_film_and_page(finished: Path) -> None:
     for row in rows(finished / "results" / "extrapolation.csv"):
         if row["network"] != "oracle":
             success, low, high = (100 * float(row[name]) for name in ("success_once", "low", "high"))
-            assert f"<td class=number>{success:.1f} ({low:.0f} to {high:.0f}), 1 seed</td>" in page
+            assert f"<td class=number>{success:.1f} % ({low:.1f} to {high:.1f}), 1 seed</td>" in page
     assert base64.b64encode(film.read_bytes()).decode() in page
     assert "efmdp demo --out runs/demo --minutes 1 --episodes 4" in page
     assert "efmdp train ddpg --task 3-Switch --recipe smoke --network mlp --seed 0 --max-entities 6" in page
