@@ -27,7 +27,7 @@ from efmdp.stats import Rate
 PREFIX = "zoo:"
 POLICY, PROVENANCE = ".safetensors", ".json"
 NAME = re.compile(r"[a-z0-9][a-z0-9+.-]*/[a-z0-9][a-z0-9+.-]*")  # what shells, file systems and the Hub leave alone
-COLUMNS = ("name", "trained on", "network", "success in %", "steps", "minutes", "seed", "commit")
+COLUMNS = ("name", "success in %", "steps", "minutes", "seed", "commit")  # the name says task and network
 
 Made = TypeVar("Made")
 
@@ -103,8 +103,6 @@ class Entry:
         value, low, high = (100 * number for number in self.success)
         return (
             self.name,
-            self.task,
-            str(self.network.get("kind")),
             f"{value:.1f} ({low:.0f} to {high:.0f})",
             "" if self.cost.steps is None else f"{self.cost.steps / 1e6:.2f} M",
             f"{self.cost.minutes:.1f}",

@@ -321,7 +321,7 @@ def test_the_list(run_of: Write, own_zoo: Path, efmdp: Command) -> None:
     code, said, _ = efmdp("zoo")
     assert code == 0
     assert said == efmdp("zoo", "list")[1]
-    for word in ("1-push/deep-set", "2-Push", "0.0 (0 to 66)", "0.00 M", "2.0", COMMIT[:7]):
+    for word in ("1-push/deep-set", "2-push/deep-set", "0.0 (0 to 66)", "0.00 M", "2.0", COMMIT[:7]):
         assert word in said
     assert COMMIT not in said
 
@@ -525,7 +525,7 @@ def test_to_the_hub_and_back(hub: Hub, own_zoo: Path, two_entries: dict[str, byt
         assert "me/policies: 2 policies" in said
     card = hub.repos["me/policies"].pop("README.md").decode()
     assert hub.repos["me/policies"] == two_entries
-    assert "| 2-switch+2-push/deep-set | 2-Switch+2-Push | deep-set | 0.0 (0 to 66) |" in card
+    assert "| 2-switch+2-push/deep-set | 0.0 (0 to 66) |" in card
     assert card.startswith("---\nlicense: mit\n")
     hub.repos["me/policies"] |= {"README.md": card.encode(), "config.json": b"{}", "a/b/c.json": b"{}"}
     shutil.rmtree(own_zoo)
