@@ -46,9 +46,9 @@ class Success(NamedTuple):
         return self.rate.value
 
     def __str__(self) -> str:
-        low, high = max(0, 100 * self.rate.low), min(100, 100 * self.rate.high)
+        value, low, high = (100 * number for number in self.rate)
         seeds = f", {self.seeds} seeds" if self.seeds > 1 else ", 1 seed"
-        return f"{100 * self.value:.0f} % ({low:.0f} to {high:.0f}{seeds})"
+        return f"{value:.0f} % ({low:.0f} to {high:.0f}{seeds})"
 
 
 class Measured:

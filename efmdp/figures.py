@@ -156,9 +156,8 @@ def _errorbar(axes: "Axes", network: str, x: Sequence[float], rates: Sequence[Ra
 
 
 def _error(rates: Sequence[Rate]) -> Any:
-    """Distances to the ends of the intervals, cut at 0 and 1; none where there is no interval: (2, K)."""
-    ends = [[max(0, r.value - max(r.low, 0)) for r in rates], [max(0, min(r.high, 1) - r.value) for r in rates]]
-    return np.nan_to_num(np.array(ends))
+    """Distances to the ends of the intervals: (2, K)."""
+    return np.array([[rate.value - rate.low for rate in rates], [rate.high - rate.value for rate in rates]])
 
 
 def _oracle_line(axes: "Axes", rate: Rate | None) -> None:

@@ -38,8 +38,8 @@ MEAN, MIDDLE, BETTER = "mean", "interquartile mean", "probability of improvement
 
 ORACLE = "oracle"
 CAPTION = (
-    "success in %: all subgoals met at the same moment; in brackets the 95 % interval over seeds (Student's t); "
-    "where there is one seed, the 95 % interval over its episodes (Wilson)"
+    "success in %: all subgoals met at the same moment; in brackets the 95 % interval over seeds (Student's t, "
+    "at least as wide as that of all episodes); where there is one seed, that of its episodes (Wilson)"
 )
 
 
