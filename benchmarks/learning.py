@@ -162,7 +162,7 @@ def count_flops(trainer: Trainer) -> int:
     config = trainer.config
     batch = trainer.replay.sample(config.batch_size, config.relabel_prob, trainer.rng)
     with FlopCounterMode(display=False) as counter:
-        trainer.agent.update(batch, trainer.largest_cost)
+        trainer.agent.update(batch, trainer.largest_cost(trainer.env.num_entities))
     return counter.get_total_flops()
 
 

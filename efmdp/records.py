@@ -105,6 +105,8 @@ def _summary(folder: Path, last: Row, timing: Row) -> Row:
 def settings_digest(config: dict[str, Any]) -> str:
     """What tells the settings of runs apart: all of their config but what the same run may have otherwise elsewhere."""
     kept = {name: value for name, value in config.items() if name not in ("threads", "demos")}
+    if not kept.get("subsets"):
+        kept.pop("subsets", None)  # older runs do not know it, and are what they would be without it
     return digest_of(json.dumps(kept, sort_keys=True).encode())
 
 

@@ -9,7 +9,7 @@ from efmdp.entities import Array, EntityDims, EntityObs, UserError
 from efmdp.her import Draw, draw_transitions, relabel
 
 MOVED = 0.01  # metres or radians: an entity that moved further was touched
-UNTOUCHED_WEIGHT = 0.05  # of an episode in which nothing moved, against 1 for one in which everything did
+UNTOUCHED_WEIGHT = 0.05  # of what did not move, against 1 more for what did; an episode has the mean of its entities
 
 
 class Episodes(NamedTuple):
@@ -56,8 +56,8 @@ class Replay:
             np.zeros(c, np.int64),
         )
         self.reached = np.zeros((c, t + 1, n, dims.goal), np.float32)  # the subgoals that its entities meet
-        self.weights = np.zeros(c)
-        self.cumulative = np.zeros(c)  # sums of the weights
+        self.weights = np.zeros((c, n))  # of entities
+        self.cumulative = np.zeros(c)  # sums of the weights of episodes
         self.added = 0  # episodes ever, of which the last `capacity` are kept
 
     def __len__(self) -> int:
@@ -69,42 +69,62 @@ class Replay:
             kept[slots] = fresh
         self.reached[slots] = self.achieved(new.entities)
         self.weights[slots] = self._weigh(self.reached[slots], new.lengths)
-        self.cumulative = np.cumsum(self.weights)
+        self.cumulative = np.cumsum(self.weights.mean(1))
         self.added += len(slots)
 
     def _weigh(self, reached: Array, lengths: Array) -> Array:
-        """How often to sample each episode: by the fraction of its entities that moved, or all alike."""
+        """How often to sample each entity of each episode: by whether it moved, or all alike (K, N)."""
         if not self.by_movement:
-            return np.ones(len(lengths))
+            return np.ones((len(lengths), reached.shape[2]))
         inside = np.arange(reached.shape[1]) <= lengths[:, None]  # (K, T + 1)
         travelled = np.linalg.norm(reached - reached[:, :1], axis=-1) * inside[:, :, None]
-        return UNTOUCHED_WEIGHT + (travelled.max(1) > MOVED).mean(1)
+        return UNTOUCHED_WEIGHT + (travelled.max(1) > MOVED)
 
-    def sample(self, batch_size: int, relabel_prob: float, rng: np.random.Generator) -> Batch:
+    def sample(
+        self, batch_size: int, relabel_prob: float, rng: np.random.Generator, entities: int | None = None
+    ) -> Batch:
+        """Transitions of all entities, or of so many of them: what happens to a few is a smaller problem of its own."""
         if not self.added:
             raise UserError("the replay is empty: every simulation failed, or nothing was collected")
-        kept = self.episodes
-        chosen, draw = self._draw(batch_size, relabel_prob, rng)
+        kept, number = self.episodes, self.weights.shape[1] if entities is None else entities
+        chosen, who, draw = self._draw(batch_size, relabel_prob, rng, number)
         for _ in range(self.redraws):
-            idle = np.flatnonzero(draw.relabelled)[self._already_there(chosen[draw.relabelled], draw)]
-            chosen[idle], again = self._draw(len(idle), 1.0, rng)
+            idle = np.flatnonzero(draw.relabelled)[self._already_there(chosen, who, draw)]
+            chosen[idle], who[idle], again = self._draw(len(idle), 1.0, rng, number)
             for field, fresh in zip(draw, again, strict=True):
                 field[idle] = fresh
-        now, then = (chosen, draw.time), (chosen, draw.time + 1)
-        goals = relabel(kept.goals[chosen], self.reached[chosen, draw.future], draw.relabelled)
+        now, then, later = draw.time, draw.time + 1, draw.future
+        goals = relabel(kept.goals[chosen[:, None], who], _at(self.reached, chosen, later, who), draw.relabelled)
         return Batch(
-            EntityObs(kept.agent[now], kept.entities[now], goals),
-            kept.actions[now],
-            EntityObs(kept.agent[then], kept.entities[then], goals),
-            self.reward(self.reached[then], goals),
+            EntityObs(kept.agent[chosen, now], _at(kept.entities, chosen, now, who), goals),
+            kept.actions[chosen, now],
+            EntityObs(kept.agent[chosen, then], _at(kept.entities, chosen, then, who), goals),
+            self.reward(_at(self.reached, chosen, then, who), goals),
         )
 
-    def _draw(self, count: int, relabel_prob: float, rng: np.random.Generator) -> tuple[Array, Draw]:
-        """Episodes by their weights, and a transition of each."""
+    def _draw(
+        self, count: int, relabel_prob: float, rng: np.random.Generator, number: int
+    ) -> tuple[Array, Array, Draw]:
+        """Episodes by their weights, so many entities and a transition of each."""
         chosen = np.searchsorted(self.cumulative, rng.random(count) * self.cumulative[-1], side="right")
-        return chosen, draw_transitions(self.episodes.lengths[chosen], relabel_prob, rng)
+        who = self._some_entities(chosen, number, rng)
+        return chosen, who, draw_transitions(self.episodes.lengths[chosen], relabel_prob, rng)
 
-    def _already_there(self, chosen: Array, draw: Draw) -> Array:
+    def _some_entities(self, chosen: Array, number: int, rng: np.random.Generator) -> Array:
+        """So many different ones of each episode (B, number), in their order, drawn one by one by their weights."""
+        weights = self.weights[chosen]  # (B, N)
+        if number == weights.shape[1]:
+            return np.tile(np.arange(number), (len(chosen), 1))
+        keys = rng.random(weights.shape) ** (1 / weights)  # the largest are such a draw (Efraimidis, Spirakis 2006)
+        return np.sort(np.argsort(keys, 1)[:, -number:], 1)
+
+    def _already_there(self, chosen: Array, who: Array, draw: Draw) -> Array:
         """Which of the relabelled transitions begin where their goal already holds: they teach little."""
+        chosen, who = chosen[draw.relabelled], who[draw.relabelled]
         time, future = draw.time[draw.relabelled], draw.future[draw.relabelled]
-        return self.reward(self.reached[chosen, time], self.reached[chosen, future]) == 0
+        return self.reward(_at(self.reached, chosen, time, who), _at(self.reached, chosen, future, who)) == 0
+
+
+def _at(values: Array, episode: Array, time: Array, who: Array) -> Array:
+    """Of (K, T + 1, N, F) the entities `who` (B, n) of these episodes (B,) at these times (B,): (B, n, F)."""
+    return values[episode[:, None], time[:, None], who]

@@ -143,8 +143,6 @@ class Trainer(Ledger[TrainConfig]):
             config.by_movement,
             config.redraws,
         )
-        per_entity = 1.0 if config.objective.kind == "sparse" else self.env.largest_distance
-        self.largest_cost = per_entity * (self.env.num_entities if config.objective.rule == "sum" else 1)
         self.segments = {}
         self.unsaved = []
 
@@ -160,11 +158,19 @@ class Trainer(Ledger[TrainConfig]):
             self.measure({"training_success": success})
 
     def learn(self) -> None:
-        config = self.config
+        """From all entities, or in every round from another number of them."""
+        config, steps, entities = self.config, self.config.updates_per_round, self.env.num_entities
         with self.timed("learn"):
-            steps = config.updates_per_round
-            batch = self.replay.sample(steps * config.batch_size, config.relabel_prob, self.rng)
-            self.measure(self.agent.update(batch, self.largest_cost, steps))
+            if config.subsets:
+                entities = int(self.rng.integers(1, entities, endpoint=True))
+            batch = self.replay.sample(steps * config.batch_size, config.relabel_prob, self.rng, entities)
+            self.measure(self.agent.update(batch, self.largest_cost(entities), steps))
+
+    def largest_cost(self, entities: int) -> float:
+        """The most that a step can cost with so many entities."""
+        objective = self.config.objective
+        per_entity = 1.0 if objective.kind == "sparse" else self.env.largest_distance
+        return per_entity * (entities if objective.rule == "sum" else 1)
 
     def finish_epoch(self) -> None:
         """Evaluate and write down, and move to the next stage when it is time."""

@@ -186,7 +186,8 @@ def test_weights_by_movement() -> None:
     replay = make_replay(600, 6, by_movement=True)
     near, far = 0.9 * MOVED, 1.1 * MOVED
     replay.add(moving_episodes([[0, 0], [far, far], [0, far], [near, near], [1.0, -1.0]]))
-    assert replay.weights[:5] == pytest.approx([0.05, 1.05, 0.55, 0.05, 1.05])
+    assert replay.weights[:5].mean(1) == pytest.approx([0.05, 1.05, 0.55, 0.05, 1.05])
+    assert replay.weights[2] == pytest.approx([0.05, 1.05])
     assert (replay.weights[5:] == 0).all()
     chosen = replay.sample(20_000, 0.8, np.random.default_rng(0)).obs.agent[:, 0].astype(int)
     expected = np.array([0.05, 1.05, 0.55, 0.05, 1.05]) / 2.75
@@ -206,14 +207,14 @@ def test_movement_that_is_not_of_the_subgoal_does_not_count() -> None:
     episodes.entities[:, 2, :, 2] = 5.0  # a feature that no subgoal speaks of
     replay = make_replay(600, 6, by_movement=True)
     replay.add(episodes)
-    assert replay.weights[0] == pytest.approx(0.05)
+    assert replay.weights[0] == pytest.approx([0.05, 0.05])
 
 
 def test_weights_are_overwritten_with_their_episodes() -> None:
     replay = make_replay(12, 6, by_movement=True)  # two episodes
     replay.add(moving_episodes([[1, 1], [1, 1]]))
     replay.add(moving_episodes([[0, 0]]))
-    assert replay.weights == pytest.approx([0.05, 1.05])
+    assert replay.weights.mean(1) == pytest.approx([0.05, 1.05])
 
 
 def test_same_generator_same_batch() -> None:
@@ -267,3 +268,48 @@ def test_an_episode_at_rest_can_still_be_sampled() -> None:
     replay.add(episodes)
     batch = replay.sample(64, 1.0, np.random.default_rng(0))
     assert np.array_equal(batch.rewards, np.zeros(64))
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_some_of_the_entities(number: int) -> None:
+    """They are different ones, in their order, the same in all parts of a transition, and the reward is theirs alone."""
+    replay = make_replay(1000, 10, entities=3)
+    replay.add(make_episodes([0, 1, 2], [3, 6, 10], 10, entities=3))
+    batch = replay.sample(3000, 0.8, np.random.default_rng(0), number)
+    who = batch.obs.entities[..., 2]
+    assert who.shape == (3000, number)
+    assert (np.diff(who) > 0).all()
+    assert len(np.unique(who, axis=0)) == {1: 3, 2: 3, 3: 1}[number]
+    assert np.array_equal(batch.next_obs.entities[..., 2], who)
+    number_of, time = batch.obs.agent.T
+    assert (batch.obs.entities[..., 0] == number_of[:, None]).all()
+    assert (batch.next_obs.entities[..., 1] == time[:, None] + 1).all()
+    own = batch.obs.goals[:, 0, 0] < 0
+    assert np.array_equal(batch.obs.goals[own, :, 1], who[own])
+    assert np.array_equal(batch.rewards, reward(achieved(batch.next_obs.entities), batch.obs.goals))
+
+
+def test_all_entities_are_the_same_as_no_choice() -> None:
+    replay = make_replay(1000, 10, by_movement=True, redraws=2)
+    replay.add(make_episodes([0, 1, 2], [3, 6, 10], 10))
+    first, second = (replay.sample(64, 0.8, np.random.default_rng(0), number) for number in (None, 2))
+    assert np.array_equal(first.obs.entities, second.obs.entities)
+    assert np.array_equal(first.obs.goals, second.obs.goals)
+
+
+def test_entities_that_moved_are_chosen_more_often() -> None:
+    replay = make_replay(600, 6, by_movement=True, entities=3)
+    replay.add(moving_episodes([[0, 1, 0]]))
+    one, two = (replay._some_entities(np.zeros(20_000, int), number, np.random.default_rng(0)) for number in (1, 2))
+    assert np.bincount(one[:, 0]) / 20_000 == pytest.approx(np.array([0.05, 1.05, 0.05]) / 1.15, abs=0.015)
+    rarely = 0.05 / 1.15 * (0.05 / 1.1 + 0.05 / 1.1)  # neither draw, one after the other, takes the one that moved
+    assert (two != 1).all(1).mean() == pytest.approx(rarely, abs=0.003)
+
+
+def test_what_is_idle_is_judged_by_the_chosen_entities() -> None:
+    """A single entity moves: of the others alone, every relabelled goal holds already."""
+    replay = make_replay(600, 6, entities=3, redraws=20)
+    replay.add(moving_episodes([[0, 0, 1]]))
+    batch = replay.sample(2000, 1.0, np.random.default_rng(0), 1)
+    away = [np.abs(part[..., :2]).max((1, 2)) > 0 for part in (batch.obs.entities, batch.obs.goals)]
+    assert (away[0] != away[1]).mean() > 0.99

@@ -203,7 +203,7 @@ def test_replay_holds_the_new_stage_only(tmp_path: Path) -> None:
         assert trainer.env.num_entities == trainer.selection_env.num_entities == 2
         assert len(trainer.replay) == trainer.replay.added == 0
         assert trainer.segments == {}
-        assert trainer.largest_cost == 2
+        assert trainer.largest_cost(2) == 2
         trainer.collect()
         assert len(trainer.replay) == 4
         assert trainer.replay.episodes.entities.shape[2] == 2
