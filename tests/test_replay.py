@@ -272,7 +272,7 @@ def test_an_episode_at_rest_can_still_be_sampled() -> None:
 
 @pytest.mark.parametrize("number", [1, 2, 3])
 def test_some_of_the_entities(number: int) -> None:
-    """They are different ones, in their order, the same in all parts of a transition, and the reward is theirs alone."""
+    """They differ, are in their order and the same in all parts of a transition, and the reward is theirs alone."""
     replay = make_replay(1000, 10, entities=3)
     replay.add(make_episodes([0, 1, 2], [3, 6, 10], 10, entities=3))
     batch = replay.sample(3000, 0.8, np.random.default_rng(0), number)
@@ -308,7 +308,7 @@ def test_entities_that_moved_are_chosen_more_often() -> None:
 
 def test_what_is_idle_is_judged_by_the_chosen_entities() -> None:
     """A single entity moves: of the others alone, every relabelled goal holds already."""
-    replay = make_replay(600, 6, entities=3, redraws=20)
+    replay = make_replay(600, 6, entities=3, redraws=60)
     replay.add(moving_episodes([[0, 0, 1]]))
     batch = replay.sample(2000, 1.0, np.random.default_rng(0), 1)
     away = [np.abs(part[..., :2]).max((1, 2)) > 0 for part in (batch.obs.entities, batch.obs.goals)]
