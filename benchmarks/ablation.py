@@ -50,6 +50,11 @@ def uncurricular(config: TrainConfig) -> TrainConfig:
     return replace(config, stages=(replace(config.stages[-1], epochs=config.epochs),))
 
 
+def in_subsets(config: TrainConfig) -> TrainConfig:
+    """The same from subsets of the entities, if there are several."""
+    return replace(uncurricular(config), subsets=parse_task(config.task).entities > 1)
+
+
 VARIANTS: dict[str, Change] = {
     "fast": lambda config: config,
     "no redraws": lambda config: replace(config, redraws=0),
@@ -63,6 +68,7 @@ VARIANTS: dict[str, Change] = {
     "actor at every update": lambda config: replace(config, ddpg=replace(config.ddpg, actor_every=1)),
     "averaged rewards": averaged,
     "no curriculum": uncurricular,
+    "subsets, no curriculum": in_subsets,
 }
 RUNS = Path("runs/ablation")
 

@@ -185,8 +185,9 @@ def paper(task: str, network: NetworkConfig, seed: int, decay: Decay = "fast") -
     )
 
 
-def learning_rate(network: NetworkConfig) -> float:
-    return 1e-4 if network.kind == "self-attention" else 1e-3
+def learning_rate(network: NetworkConfig, attention: float = 1e-4) -> float:
+    """The paper's, or another one for Self-Attention."""
+    return attention if network.kind == "self-attention" else 1e-3
 
 
 def fast(task: str, network: NetworkConfig, seed: int, curriculum: bool = True) -> TrainConfig:
@@ -197,7 +198,7 @@ def fast(task: str, network: NetworkConfig, seed: int, curriculum: bool = True) 
     return TrainConfig(
         task=task,
         network=network,
-        ddpg=DDPGConfig(learning_rate=learning_rate(network), actor_every=2),
+        ddpg=DDPGConfig(learning_rate=learning_rate(network, attention=3e-4), actor_every=2),
         objective=Objective("sparse", "sum"),
         stages=stages,
         recipe="fast" if curriculum or not there_is_one else "fast-no-curriculum",
