@@ -123,7 +123,7 @@ def test_settings_of_recipes() -> None:
     shown, cloning = tables("docs/recipes.md", "setting")
     for field, *values, _ in shown:
         assert [field, *values] == [field, *(common(configs, field) for configs in made.values())]
-    assert len(shown) == 24
+    assert len(shown) == 25
     whole = BCConfig("3-Push", network, {}, "", 1, "bc-1", made["fast"][0].ddpg.learning_rate)
     for field, *values, _ in cloning:
         assert [field, *values] == [field, *(written(getattr(c, field.strip("`"))) for c in (whole, short(whole)))]
@@ -143,9 +143,10 @@ def test_tasks_of_the_paper_recipe() -> None:
 def test_epochs_of_the_fast_recipe() -> None:
     def row(task: str, called: str) -> list[str]:
         *before, own = fast(task, NetworkConfig(), 0).stages
-        (alone,) = fast(task, NetworkConfig(), 0, curriculum=False).stages
+        networks = (NetworkConfig(), NetworkConfig("mlp", max_entities=6))
+        alone = [fast(task, network, 0, curriculum=False).epochs for network in networks]
         stages = ", ".join(f"{stage.task} {stage.epochs}" for stage in before)
-        return [called, stages or "none", str(own.epochs), str(alone.epochs)]
+        return [called, stages or "none", str(own.epochs), *map(str, alone)]
 
     (shown,) = tables("docs/recipes.md", "epochs on it")
     named = {cells[0] for cells in shown}

@@ -252,6 +252,7 @@ def test_fast_curriculum(task: str, stages: list[str]) -> None:
 def test_fast_subsets(task: str, curriculum: bool, subsets: bool) -> None:
     """Instead of a curriculum over the number of entities, and not where one may stand on a hidden one."""
     assert fast(task, DEEP_SET, 0, curriculum).subsets == subsets
+    assert not fast(task, make_network("mlp", 4), 0, curriculum).subsets
 
 
 def test_fast_explores_less_where_it_succeeds() -> None:
