@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from efmdp.entities import UserError
-from efmdp.records import CURVES, RUNS, record, record_all, training_command
+from efmdp.records import CURVES, RUNS, record, record_all, settings_digest, training_command
 from efmdp.runs import Run
 
 Efmdp = Callable[..., tuple[int, str, str]]
@@ -107,3 +107,9 @@ def test_no_command_is_made_up(trained: Path) -> None:
     stored["config"]["recipe"] = "mine"
     with pytest.raises(UserError, match="no option asks for the recipe 'mine': known are fast, "):
         training_command(stored)
+
+
+def test_runs_from_before_there_were_subsets_are_what_they_are_without() -> None:
+    older = {"task": "3-Push", "threads": 2}
+    assert settings_digest(older) == settings_digest(older | {"subsets": False, "threads": 1})
+    assert settings_digest(older) != settings_digest(older | {"subsets": True})

@@ -22,7 +22,7 @@ from efmdp.entities import NonFinite, Objective, UserError
 from efmdp.evaluate import SELECTION, load_policy, play_episodes, stream_seed
 from efmdp.networks import NetworkConfig
 from efmdp.recipes import Exploration, Stage, TrainConfig
-from efmdp.replay import Episodes
+from efmdp.replay import Batch, Episodes
 from efmdp.runs import Run, RunError, read_policy
 from efmdp.train import Trainer, collect_episodes, train_ddpg
 
@@ -192,6 +192,27 @@ def test_curriculum_goes_on_across_its_stages(tmp_path: Path) -> None:
         for epochs in parts:
             go(CURRICULUM, out, epochs)
         assert result(out) == result(whole)
+
+
+def test_subsets_of_the_entities(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every round learns from another number of them, at the cost of so many, and a resumed run goes on exactly."""
+    config = replace(CURRICULUM, stages=(Stage("2-Disc", 4),), subsets=True)
+    whole, learned = tmp_path / "whole", list[tuple[int, float]]()
+    update = DDPG.update
+
+    def spy(self: DDPG, batch: Batch, largest_cost: float, steps: int) -> dict[str, float]:
+        learned.append((batch.obs.entities.shape[1], largest_cost))
+        return update(self, batch, largest_cost, steps)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(DDPG, "update", spy)
+        go(config, whole)
+    assert set(learned) == {(1, 1.0), (2, 2.0)}
+    parted = tmp_path / "parted"
+    for epochs in range(1, 5):
+        go(config, parted, epochs)
+    assert result(parted) == result(whole)
+    assert result(whole)[1] != result(go(replace(config, subsets=False), tmp_path / "all"))[1]
 
 
 def test_replay_holds_the_new_stage_only(tmp_path: Path) -> None:
