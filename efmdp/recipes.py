@@ -88,7 +88,7 @@ class TrainConfig:
     redraws: int = 3
     """how often a relabelled transition whose goal already holds is drawn anew"""
     subsets: bool = False
-    """learn from some of the entities at a time, in every round from another number of them"""
+    """in rounds that become rarer with success on the selection seeds, learn from some of the entities at a time"""
     selection_episodes: int = 100
     collisions: bool | None = None
     gripper: bool | None = None

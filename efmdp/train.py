@@ -158,10 +158,10 @@ class Trainer(Ledger[TrainConfig]):
             self.measure({"training_success": success})
 
     def learn(self) -> None:
-        """From all entities, or in every round from another number of them."""
+        """From all entities, or as long as it does not succeed, from another number of them in every round."""
         config, steps, entities = self.config, self.config.updates_per_round, self.env.num_entities
         with self.timed("learn"):
-            if config.subsets:
+            if config.subsets and self.rng.random() >= self.known_success:
                 entities = int(self.rng.integers(1, entities, endpoint=True))
             batch = self.replay.sample(steps * config.batch_size, config.relabel_prob, self.rng, entities)
             self.measure(self.agent.update(batch, self.largest_cost(entities), steps))
