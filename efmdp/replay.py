@@ -94,12 +94,12 @@ class Replay:
             for field, fresh in zip(draw, again, strict=True):
                 field[idle] = fresh
         now, then, later = draw.time, draw.time + 1, draw.future
-        goals = relabel(kept.goals[chosen[:, None], who], _at(self.reached, chosen, later, who), draw.relabelled)
+        goals = relabel(_of(who, kept.goals[chosen]), _of(who, self.reached[chosen, later]), draw.relabelled)
         return Batch(
-            EntityObs(kept.agent[chosen, now], _at(kept.entities, chosen, now, who), goals),
+            EntityObs(kept.agent[chosen, now], _of(who, kept.entities[chosen, now]), goals),
             kept.actions[chosen, now],
-            EntityObs(kept.agent[chosen, then], _at(kept.entities, chosen, then, who), goals),
-            self.reward(_at(self.reached, chosen, then, who), goals),
+            EntityObs(kept.agent[chosen, then], _of(who, kept.entities[chosen, then]), goals),
+            self.reward(_of(who, self.reached[chosen, then]), goals),
         )
 
     def _draw(
@@ -121,10 +121,10 @@ class Replay:
     def _already_there(self, chosen: Array, who: Array, draw: Draw) -> Array:
         """Which of the relabelled transitions begin where their goal already holds: they teach little."""
         chosen, who = chosen[draw.relabelled], who[draw.relabelled]
-        time, future = draw.time[draw.relabelled], draw.future[draw.relabelled]
-        return self.reward(_at(self.reached, chosen, time, who), _at(self.reached, chosen, future, who)) == 0
+        times = draw.time[draw.relabelled], draw.future[draw.relabelled]
+        return self.reward(*(_of(who, self.reached[chosen, time]) for time in times)) == 0
 
 
-def _at(values: Array, episode: Array, time: Array, who: Array) -> Array:
-    """Of (K, T + 1, N, F) the entities `who` (B, n) of these episodes (B,) at these times (B,): (B, n, F)."""
-    return values[episode[:, None], time[:, None], who]
+def _of(who: Array, values: Array) -> Array:
+    """Of (B, N, F) the entities `who` (B, n): (B, n, F). All of them are in their order."""
+    return values if who.shape[1] == values.shape[1] else np.take_along_axis(values, who[:, :, None], 1)
