@@ -56,7 +56,8 @@ class Machine:
         for stage in config.stages:
             task = parse_task(stage.task)
             measured = partial(self._update, config.ddpg, config.batch_size)
-            update = self._line(measured, step.network, task.entities)
+            learned_from = (1 + task.entities) / 2 if config.subsets else task.entities  # in the mean
+            update = self._line(measured, step.network, learned_from)
             played = config.num_envs * config.rounds_per_epoch + config.selection_episodes
             acting = played * float(np.mean(task.horizons)) * self._act_and_step(step.network)
             seconds += stage.epochs * (config.rounds_per_epoch * config.updates_per_round * update + acting)
@@ -69,7 +70,7 @@ class Machine:
         steps = sum(step.episodes * float(np.mean(task.horizons)) for task in tasks)
         return steps * self._act_and_step(step.of.network)
 
-    def _line(self, at: Callable[[Kind, int], float], kind: Kind, entities: int) -> float:
+    def _line(self, at: Callable[[Kind, int], float], kind: Kind, entities: float) -> float:
         low, high = (at(kind, count) for count in COUNTS)
         return max(low, low + (high - low) * (entities - COUNTS[0]) / (COUNTS[1] - COUNTS[0]))
 

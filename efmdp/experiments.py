@@ -493,9 +493,7 @@ class _Plan:
                 yield Evaluating("timing", run, self.episodes)
 
     def _extrapolate(self, task: str, network: Kind, seed: int, collisions: bool | None = None) -> Iterator[Evaluating]:
-        """Switches are trained from scratch: a curriculum would show a policy the fewer entities that it is tested on.
-
-        Cubes take too long that way on two cores."""
+        """Switches are trained from scratch; cubes, for which that takes longer, with a curriculum."""
         scratch = task in SWITCH_FAMILY
         for run in self._trainings(task, network, seed, scratch):
             places = MOST_PLACES if network == "mlp" else None

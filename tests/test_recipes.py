@@ -85,16 +85,23 @@ def test_paper_table_of_shared_values(task: str) -> None:
     assert config.ddpg.normalised_clip == 5
     assert not config.by_movement
     assert config.redraws == 0
+    assert not config.subsets
 
 
 @pytest.mark.parametrize(
-    ("kind", "rate"), [("mlp", 0.001), ("deep-set", 0.001), ("deep-set-large", 0.001), ("self-attention", 0.0001)]
+    ("kind", "rate", "fast_rate"),
+    [
+        ("mlp", 0.001, 0.001),
+        ("deep-set", 0.001, 0.001),
+        ("deep-set-large", 0.001, 0.001),
+        ("self-attention", 0.0001, 0.0003),
+    ],
 )
-def test_learning_rates(kind: Kind, rate: float) -> None:
+def test_learning_rates(kind: Kind, rate: float, fast_rate: float) -> None:
     network = make_network(kind, 3)
     assert paper("3-Push", network, 0).ddpg.learning_rate == rate
     assert paper("3-Push", network, 0).network == network
-    assert fast("3-Push", network, 0).ddpg.learning_rate == rate
+    assert fast("3-Push", network, 0).ddpg.learning_rate == fast_rate
 
 
 def test_paper_architectures() -> None:
@@ -227,6 +234,25 @@ def test_fast_differs_between_architectures_in_nothing_but_network_and_rate() ->
 def test_fast_curriculum(task: str, stages: list[str]) -> None:
     assert [stage.task for stage in fast(task, DEEP_SET, 0).stages] == stages
     assert [stage.task for stage in fast(task, DEEP_SET, 0, curriculum=False).stages] == [task]
+
+
+@pytest.mark.parametrize(
+    ("task", "curriculum", "subsets"),
+    [
+        ("1-Push", False, False),
+        ("3-Push", True, False),
+        ("3-Push", False, True),
+        ("3-Switch", False, True),
+        ("2-Switch+2-Push", True, True),
+        ("2-Switch|2-Push", True, True),
+        ("2-Push|Stack", True, False),
+        ("Push+Stack", False, False),
+    ],
+)
+def test_fast_subsets(task: str, curriculum: bool, subsets: bool) -> None:
+    """Instead of a curriculum over the number of entities, and not where one may stand on a hidden one."""
+    assert fast(task, DEEP_SET, 0, curriculum).subsets == subsets
+    assert not fast(task, make_network("mlp", 4), 0, curriculum).subsets
 
 
 def test_fast_explores_less_where_it_succeeds() -> None:

@@ -348,7 +348,7 @@ def test_what_a_curriculum_showed_is_no_test(everything: list[Experiment]) -> No
     tables_of(everything, as_the_paper_says, Path("results"), paper=True)
     measured = Measured(Evidence(Path("results")), everything)
     assert measured.unseen("extrapolation", "3-Push") == ["4-Push", "5-Push", "6-Push"]
-    assert measured.unseen("extrapolation", "3-Switch") == [f"{n}-Switch" for n in (1, 2, 4, 5, 6)]
+    assert measured.unseen("extrapolation", "3-Switch") == ["4-Switch", "5-Switch", "6-Switch"]  # subsets did, too
 
 
 def test_most_environments_are_not_those_of_one_family(everything: list[Experiment]) -> None:
