@@ -129,7 +129,7 @@ PAPER_DECAY_TO = 0.01
 # Epochs on the task itself in the fast recipe, after its curriculum and without one: docs/fast-recipe.md.
 FAST_EPOCHS = {"1-Push": 10, "2-Push": 15, "3-Push": 22, "1-Switch": 6, "2-Switch": 5, "3-Switch": 5}
 FROM_SCRATCH_EPOCHS = {"2-Push": 25, "3-Push": 40, "2-Switch": 6, "3-Switch": 8}
-MLP_FROM_SCRATCH_EPOCHS = {"2-Switch": 20, "3-Switch": 16}  # enough to see whether it is 4 times slower
+MLP_FROM_SCRATCH_EPOCHS = {"2-Switch": 16, "3-Switch": 16}  # enough to see whether it is 4 times slower
 OTHER_EPOCHS = 60
 
 
