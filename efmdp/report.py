@@ -125,7 +125,7 @@ def write_report(experiments: Sequence[Experiment], results: Path, where: Path, 
     evidence = take_in(experiments, results, where)
     found = judged(experiments, evidence)
     where.mkdir(parents=True, exist_ok=True)
-    replace_file(where, "claims.md", _claims_as_markdown(found, options).encode())
+    replace_file(where, "claims.md", claims_as_markdown(found, options).encode())
     replace_file(where, "numbers.md", numbers_as_markdown(experiments, evidence).encode())
     sections = [_pictures(where), _claims(found)]
     for experiment in experiments:
@@ -186,8 +186,8 @@ def judged(experiments: Sequence[Experiment], evidence: Evidence) -> list[tuple[
     return [(claim, claim.judge(measured)) for claim in CLAIMS if claim.experiment in measured.experiments]
 
 
-def _claims_as_markdown(found: Sequence[tuple[Claim, Finding]], options: str) -> str:
-    """For pages of text, which link to it."""
+def claims_as_markdown(found: Sequence[tuple[Claim, Finding]], options: str) -> str:
+    """For pages of text, which quote it."""
     body = [
         (claim.says, claim.means, finding.measured, finding.verdict, f"`efmdp reproduce {claim.experiment}{options}`")
         for claim, finding in found

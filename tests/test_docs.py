@@ -17,7 +17,7 @@ from efmdp.evidence import Evidence
 from efmdp.experiments import experiments
 from efmdp.networks import NetworkConfig
 from efmdp.recipes import FAST_EPOCHS, FROM_SCRATCH_EPOCHS, PAPER_TABLE, TrainConfig, fast, paper, smoke
-from efmdp.report import numbers_as_markdown
+from efmdp.report import claims_as_markdown, judged, numbers_as_markdown
 from efmdp.train import short
 
 ROOT = Path(__file__).parents[1]
@@ -162,12 +162,19 @@ def test_epochs_of_the_fast_recipe() -> None:
 
 
 def test_results_are_those_of_the_tables() -> None:
-    """Numbers over seeds in the text are lines of numbers.md, and that is what the tables beside it give."""
-    numbers = numbers_as_markdown(experiments("fast", range(3), 500), Evidence(ROOT / "results"))
+    """Numbers over seeds in the text are lines of numbers.md, and that is what the tables beside it give. So are claims,
+    and none that was measured is left out."""
+    shown = (ROOT / "docs" / "results.md").read_text()
+    wanted, evidence = experiments("fast", range(3), 500), Evidence(ROOT / "results")
+    numbers, claims = numbers_as_markdown(wanted, evidence), claims_as_markdown(judged(wanted, evidence), " --seeds 3")
     assert (ROOT / "results" / "numbers.md").read_text() == numbers, "efmdp report --seeds 3"
-    quoted = re.findall(r"^\|.*\d seeds? \|.*$", (ROOT / "docs" / "results.md").read_text(), re.MULTILINE)
+    assert (ROOT / "results" / "claims.md").read_text() == claims, "efmdp report --seeds 3"
+    quoted = re.findall(r"^\|.*\d seeds? \|.*$", shown, re.MULTILINE)
     assert quoted
     assert set(quoted) <= set(numbers.splitlines())
+    measured = [line for line in claims.splitlines() if " |  | " not in line]
+    assert measured[2:]
+    assert "\n".join(measured) in shown
 
 
 @pytest.mark.parametrize(
