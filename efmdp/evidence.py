@@ -176,9 +176,9 @@ class Evidence:
         return all(tasks >= wanted for tasks in played)
 
     def runs_of(self, experiment: Experiment) -> list[Row]:
-        """What is known of its runs, each once."""
-        names = dict.fromkeys(test.of.name for test in experiment.tests)
-        return [self.runs[name] for name in names if name in self.runs]
+        """Its runs as far as they were made, each once."""
+        names = dict.fromkeys(test.of.name for test in experiment.tests if self._knows(test.of))
+        return [self.runs[name] for name in names]
 
 
 def steps_left(tests: Sequence[Evaluating], evidence: Evidence) -> list[Step]:

@@ -201,7 +201,19 @@ def numbers_as_markdown(experiments: Sequence[Experiment], evidence: Evidence) -
     for experiment in experiments:
         for numbers in _numbers(experiment, evidence):
             parts.append(f"## {experiment.name}: {numbers.title}\n\n{_markdown_table(numbers.head, numbers.body)}")
+        if runs := evidence.runs_of(experiment):
+            parts.append(f"## {experiment.name}: what its runs took\n\n{_costs_as_markdown(runs)}")
     return "\n".join(parts)
+
+
+def _costs_as_markdown(runs: Sequence[Row]) -> str:
+    """A line for each kind of run; where its seeds differ, one after the other."""
+    shared, own = ("task", "network", "recipe", "threads"), ("seed", "steps", "updates", "minutes")
+    body = []
+    for kind, here in grouped(runs, *shared).items():
+        cells = [[row[name] for row in here] for name in own]
+        body.append([*kind, *(", ".join(cell if len(set(cell)) > 1 else cell[:1]) for cell in cells)])
+    return _markdown_table((*shared, *own), body)
 
 
 def _markdown_table(head: Sequence[str], body: Sequence[Sequence[str]]) -> str:

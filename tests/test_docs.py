@@ -162,7 +162,7 @@ def test_epochs_of_the_fast_recipe() -> None:
 
 
 def test_results_are_those_of_the_tables() -> None:
-    """Numbers over seeds in the text are lines of numbers.md, and that is what the tables beside it give. So are claims,
+    """Numbers over seeds in the text are lines of numbers.md, which is what the tables beside it give. So are claims,
     and none that was measured is left out."""
     shown = (ROOT / "docs" / "results.md").read_text()
     wanted, evidence = experiments("fast", range(3), 500), Evidence(ROOT / "results")

@@ -13,7 +13,7 @@ from efmdp.claims import CLAIMS, Measured
 from efmdp.evidence import Evidence
 from efmdp.experiments import Cloning, Evaluating, Experiment, Training, experiments
 from efmdp.records import CURVES, RUNS
-from efmdp.report import judged, missing, write_report
+from efmdp.report import judged, missing, numbers_as_markdown, write_report
 from efmdp.tables import Row, write_table
 from efmdp.tasks import parse_task
 from efmdp.timing import FIELDS as TIMING_FIELDS
@@ -86,6 +86,10 @@ def tables_of(everything: list[Experiment], success: Success, results: Path, pap
             curves += curve_of(run, name, paper)
             blank = dict.fromkeys(RUNS, "1") | {"run": name, "commit": "0123456789abcdef+", "command": f"train {name}"}
             runs[name] = blank | {
+                "task": run.task,
+                "network": run.network,
+                "recipe": run.recipe,
+                "seed": str(run.seed),
                 "settings": run.settings,
                 "finished": "True",
                 "best_sha256": f"{name} best",
@@ -230,7 +234,8 @@ def test_the_page_has_all_figures_and_numbers(everything: list[Experiment]) -> N
     assert page.count('<span class="holds">') == len(CLAIMS)
     assert (results / "claims.md").read_text().count(" | holds | `efmdp reproduce ") == len(CLAIMS)
     numbers = (results / "numbers.md").read_text()
-    assert numbers.count("## ") == page.count("<summary>Success on test episodes")
+    assert numbers.count(": success on test episodes") == page.count("<summary>Success on test episodes")
+    assert numbers.count(": what its runs took") == len(everything)
     tasks = re.findall(r"^\| 3-Switch \| (\d+-Switch(?: \(wide\))?) \|", numbers, re.MULTILINE)
     assert tasks == ["3-Switch", *(f"{n}-Switch" for n in range(1, 7)), *(f"{n}-Switch (wide)" for n in range(7, 11))]
     assert "<code>efmdp reproduce stitching --seeds 2</code>" in page
@@ -253,6 +258,20 @@ def test_with_nothing_it_says_what_is_missing(everything: list[Experiment]) -> N
     page = Path("results/report.html").read_text()
     assert outline(page).images == 0
     assert page.count("What is missing") == len(everything)
+
+
+def test_what_runs_took_has_a_line_for_each_kind_and_seeds_that_differ_one_by_one(everything: list[Experiment]) -> None:
+    results = Path("results")
+    tables_of(everything, as_the_paper_says, results, paper=True)
+    alter(results / "runs.csv", {"task": "1-Push", "network": "deep-set"}, {"steps": "400000", "minutes": "5.0"})
+    alter(results / "runs.csv", {"run": "1-Push-deep-set-fast-1"}, {"minutes": "4.4"})
+    alter(results / "runs.csv", {"run": "1-Push-mlp-1-fast-1"}, {"settings": "of another recipe"})
+    lines = numbers_as_markdown(everything[:1], Evidence(results)).splitlines()
+    lines = lines[lines.index("## learning: what its runs took") :]
+    assert "| 1-Push | deep-set | fast | 1 | 0, 1 | 400000 | 1 | 5.0, 4.4 |" in lines
+    assert [line for line in lines if line.startswith("| 1-Push | mlp")] == [
+        "| 1-Push | mlp | fast | 1 | 0 | 1 | 1 | 1 |"
+    ]
 
 
 def test_a_seed_that_is_missing_is_named_with_how_far_it_got(everything: list[Experiment]) -> None:
@@ -296,7 +315,7 @@ def test_an_oracle_of_other_policies_is_not_taken_for_this_one(everything: list[
 def test_a_run_that_is_not_finished_decides_nothing(everything: list[Experiment]) -> None:
     tables_of(everything, as_the_paper_says, Path("results"), paper=True)
     faster = "Deep Sets learn faster than Self-Attention"
-    alter(Path("results/runs.csv"), {"network": "1"}, {"finished": "False"})  # all of them
+    alter(Path("results/runs.csv"), {"finished": "True"}, {"finished": "False"})  # all of them
     assert set(verdicts(everything, "stitching").values()) == {"not enough data"}
     assert verdicts(everything, "learning")[faster] == "holds"  # all got there, finished or not
     alter(Path("results/curves.csv"), {"success_once": "0.9"}, {"success_once": "0.2"})
