@@ -193,9 +193,9 @@ def learning_rate(network: NetworkConfig, attention: float = 1e-4) -> float:
 
 def fast(task: str, network: NetworkConfig, seed: int, curriculum: bool = True) -> TrainConfig:
     """Ours, for two cores: see docs/fast-recipe.md for what each piece buys."""
-    stages, takes_sets = tuple(_fast_stages(task, network, curriculum)), network.kind != "mlp"
+    parsed, stages = parse_task(task), tuple(_fast_stages(task, network, curriculum))
     there_is_one = len(tuple(_fast_stages(task, network, curriculum=True))) > 1
-    several, stacks = parse_task(task).entities > 1, any(scene.stacks for scene in parse_task(task).scenes)
+    stacks = any(scene.stacks for scene in parsed.scenes)
     return TrainConfig(
         task=task,
         network=network,
@@ -205,7 +205,7 @@ def fast(task: str, network: NetworkConfig, seed: int, curriculum: bool = True) 
         recipe="fast" if curriculum or not there_is_one else "fast-no-curriculum",
         seed=seed,
         # A curriculum begins with fewer entities in its own way; and one that is hidden must not carry another.
-        subsets=takes_sets and several and len(stages) == 1 and not stacks,
+        subsets=network.kind != "mlp" and parsed.entities > 1 and len(stages) == 1 and not stacks,
     )
 
 
