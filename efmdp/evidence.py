@@ -66,11 +66,12 @@ class Evidence:
         self._by_policy = {study: grouped(rows, "sha256") for study, rows in self.tables.items()}
 
     def counts(self, run: Training | Cloning) -> bool:
-        return self._knows(run) and (self.unfinished_too or self._is_finished(run))
+        return self.run(run) is not None and (self.unfinished_too or self._is_finished(run))
 
-    def _knows(self, run: Training | Cloning) -> bool:
-        """A run of that name, which is what its recipe says today."""
-        return run.name in self.runs and self.runs[run.name]["settings"] == run.settings
+    def run(self, run: Training | Cloning) -> Row | None:
+        """What is known of a run of that name, if it is what its recipe says today."""
+        row = self.runs.get(run.name)
+        return row if row and row["settings"] == run.settings else None
 
     def _is_finished(self, run: Training | Cloning) -> bool:
         return self.runs[run.name]["finished"] == "True"
@@ -158,7 +159,7 @@ class Evidence:
             )
             for run in dict.fromkeys(test.of for test in self.shown(experiment))
             if isinstance(run, Training)
-            and self._knows(run)
+            and self.run(run)
             and (own := [row for row in self.curves.get((run.name,), []) if row["task"] == run.task])
         ]
 
@@ -177,8 +178,8 @@ class Evidence:
 
     def runs_of(self, experiment: Experiment) -> list[Row]:
         """Its runs as far as they were made, each once."""
-        names = dict.fromkeys(test.of.name for test in experiment.tests if self._knows(test.of))
-        return [self.runs[name] for name in names]
+        rows = (self.run(run) for run in dict.fromkeys(test.of for test in experiment.tests))
+        return [row for row in rows if row]
 
 
 def steps_left(tests: Sequence[Evaluating], evidence: Evidence) -> list[Step]:
