@@ -204,8 +204,10 @@ def fast(task: str, network: NetworkConfig, seed: int, curriculum: bool = True) 
         stages=stages,
         recipe="fast" if curriculum or not there_is_one else "fast-no-curriculum",
         seed=seed,
-        # A curriculum begins with fewer entities in its own way; and one that is hidden must not carry another.
-        subsets=network.kind != "mlp" and parsed.entities > 1 and len(stages) == 1 and not stacks,
+        # With a curriculum, Self-Attention forgets one entity where it meets two. One that is hidden must carry none.
+        subsets=parsed.entities > 1
+        and not stacks
+        and (network.kind == "self-attention" or (network.kind != "mlp" and len(stages) == 1)),
     )
 
 

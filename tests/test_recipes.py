@@ -250,8 +250,11 @@ def test_fast_curriculum(task: str, stages: list[str]) -> None:
     ],
 )
 def test_fast_subsets(task: str, curriculum: bool, subsets: bool) -> None:
-    """Instead of a curriculum over the number of entities, and not where one may stand on a hidden one."""
+    """Instead of a curriculum over the number of entities, with Self-Attention beside it as well, and not where one may
+    stand on a hidden one."""
     assert fast(task, DEEP_SET, 0, curriculum).subsets == subsets
+    alike = fast(task, make_network("self-attention", 4), 0, curriculum).subsets
+    assert alike == (subsets or (task, curriculum) == ("3-Push", True))
     assert not fast(task, make_network("mlp", 4), 0, curriculum).subsets
 
 
