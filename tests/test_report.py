@@ -241,7 +241,7 @@ def test_the_page_has_all_figures_and_numbers(everything: list[Experiment]) -> N
     assert "<code>efmdp reproduce stitching --seeds 2</code>" in page
     assert "<code>efmdp report --seeds 2</code>" in page
     assert "What is missing" not in page
-    assert "train 3-Push-deep-set-fast-0" in page  # the command behind a number
+    assert "train 3-Push-deep-set-fast-no-curriculum-0" in page  # the command behind a number
     assert "0123456789+" in page  # its commit, of code that was changed
     for word in ("http://", "https://", str(Path.cwd())):
         assert word not in re.sub("http://www.w3.org/[a-z0-9/]+", "", page)
@@ -266,12 +266,14 @@ def test_what_runs_took_has_a_line_for_each_kind_and_seeds_that_differ_one_by_on
     alter(results / "runs.csv", {"task": "1-Push", "network": "deep-set"}, {"steps": "400000", "minutes": "5.0"})
     alter(results / "runs.csv", {"run": "1-Push-deep-set-fast-1"}, {"minutes": "4.4"})
     alter(results / "runs.csv", {"run": "1-Push-mlp-1-fast-1"}, {"settings": "of another recipe"})
+    alter(results / "runs.csv", {"run": "1-Push-self-attention-fast-1"}, {"finished": "False"})
     lines = numbers_as_markdown(everything[:1], Evidence(results)).splitlines()
     lines = lines[lines.index("## learning: what its runs took") :]
     assert "| 1-Push | deep-set | fast | 1 | 0, 1 | 400000 | 1 | 5.0, 4.4 |" in lines
     assert [line for line in lines if line.startswith("| 1-Push | mlp")] == [
         "| 1-Push | mlp | fast | 1 | 0 | 1 | 1 | 1 |"
     ]
+    assert "| 1-Push | self-attention | fast | 1 | 0 | 1 | 1 | 1 |" in lines
 
 
 def test_a_seed_that_is_missing_is_named_with_how_far_it_got(everything: list[Experiment]) -> None:
