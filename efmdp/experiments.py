@@ -493,8 +493,9 @@ class _Plan:
                 yield Evaluating("timing", run, self.episodes)
 
     def _extrapolate(self, task: str, network: Kind, seed: int, collisions: bool | None = None) -> Iterator[Evaluating]:
-        """Of what was trained from scratch: but for the MLP's places the runs of the learning curves."""
-        for run in self._trainings(task, network, seed, scratch=True):
+        """Switches are trained from scratch; cubes, for which that takes Self-Attention too long, with a curriculum."""
+        scratch = task in SWITCH_FAMILY
+        for run in self._trainings(task, network, seed, scratch):
             places = MOST_PLACES if network == "mlp" else None
             yield self._test("extrapolation", replace(run, places=places, collisions=collisions))
 

@@ -241,7 +241,7 @@ def test_the_page_has_all_figures_and_numbers(everything: list[Experiment]) -> N
     assert "<code>efmdp reproduce stitching --seeds 2</code>" in page
     assert "<code>efmdp report --seeds 2</code>" in page
     assert "What is missing" not in page
-    assert "train 3-Push-deep-set-fast-no-curriculum-0" in page  # the command behind a number
+    assert "train 3-Push-deep-set-fast-0" in page  # the command behind a number
     assert "0123456789+" in page  # its commit, of code that was changed
     for word in ("http://", "https://", str(Path.cwd())):
         assert word not in re.sub("http://www.w3.org/[a-z0-9/]+", "", page)
