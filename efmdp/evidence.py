@@ -66,10 +66,10 @@ class Evidence:
         self._by_policy = {study: grouped(rows, "sha256") for study, rows in self.tables.items()}
 
     def counts(self, run: Training | Cloning) -> bool:
-        return self.run(run) is not None and (self.unfinished_too or self._is_finished(run))
+        return self.record_of(run) is not None and (self.unfinished_too or self._is_finished(run))
 
-    def run(self, run: Training | Cloning) -> Row | None:
-        """What is known of a run of that name, if it is what its recipe says today."""
+    def record_of(self, run: Training | Cloning) -> Row | None:
+        """The row of a run of that name, if it is what its recipe says today."""
         row = self.runs.get(run.name)
         return row if row and row["settings"] == run.settings else None
 
@@ -159,7 +159,7 @@ class Evidence:
             )
             for run in dict.fromkeys(test.of for test in self.shown(experiment))
             if isinstance(run, Training)
-            and self.run(run)
+            and self.record_of(run)
             and (own := [row for row in self.curves.get((run.name,), []) if row["task"] == run.task])
         ]
 
@@ -178,7 +178,7 @@ class Evidence:
 
     def runs_of(self, experiment: Experiment) -> list[Row]:
         """Its runs as far as they were made, each once."""
-        rows = (self.run(run) for run in dict.fromkeys(test.of for test in experiment.tests))
+        rows = (self.record_of(run) for run in dict.fromkeys(test.of for test in experiment.tests))
         return [row for row in rows if row]
 
 

@@ -282,7 +282,7 @@ def missing(experiment: Experiment, evidence: Evidence) -> list[str]:
     """What was not tested yet: which runs, and how far those are that were begun."""
     lines: dict[tuple[str, ...], list[str]] = {}
     for test in evidence.missing(experiment):
-        run = evidence.run(test.of)
+        run = evidence.record_of(test.of)
         state = f"{test.of.seed}" if run is None else f"{test.of.seed} (after epoch {run['epochs']})"
         seeds = lines.setdefault((test.of.task, test.of.network, test.of.recipe), [])
         seeds += [state] * (state not in seeds)
