@@ -196,7 +196,6 @@ def fast(task: str, network: NetworkConfig, seed: int, curriculum: bool = True) 
     parsed, stages = parse_task(task), tuple(_fast_stages(task, network, curriculum))
     there_is_one = len(tuple(_fast_stages(task, network, curriculum=True))) > 1
     stacks = any(scene.stacks for scene in parsed.scenes)
-    may_hide_some = network.kind != "mlp" and parsed.entities > 1 and not stacks  # what is hidden must carry nothing
     return TrainConfig(
         task=task,
         network=network,
@@ -205,8 +204,7 @@ def fast(task: str, network: NetworkConfig, seed: int, curriculum: bool = True) 
         stages=stages,
         recipe="fast" if curriculum or not there_is_one else "fast-no-curriculum",
         seed=seed,
-        # A curriculum begins with fewer in its own way, but Self-Attention forgets one where it meets two.
-        subsets=may_hide_some and (len(stages) == 1 or network.kind == "self-attention"),
+        subsets=network.kind != "mlp" and parsed.entities > 1 and not stacks,  # what is hidden must carry nothing
     )
 
 
