@@ -91,7 +91,7 @@ CAPTIONS = {
     "scripted-imitation": "Success of clones of the scripted controllers; dashed: the scripted oracle.",
     "scripted-imitation-extrapolation": "The clones of the most demonstrations; hatched: what they were trained on.",
     "extrapolation": "Hatched: what they were trained on. In the recipe fast they have met fewer entities too, by a "
-    "curriculum (cubes) or, but for the MLP, in subsets of the entities (switches); more they have never seen.",
+    "curriculum (cubes) and, but for the MLP, in subsets of the entities; more they have never seen.",
     "stitching": "Hatched: what they were trained on, together. The others they have never seen.",
     "deep-set-size-extrapolation": "Deep Sets with a linear map and with two layers after the sum, on cubes.",
     "deep-set-size-stitching": "The same, on stacking.",
