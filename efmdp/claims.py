@@ -91,11 +91,8 @@ class Measured:
 
         None while a run is not finished that has not got there."""
         curves = self._curves(network, task)
-        reached = [
-            next((step for step, value in zip(c.steps, c.success, strict=True) if value >= 0.5), inf) for c in curves
-        ]
-        waiting = any(not c.finished and steps == inf for c, steps in zip(curves, reached, strict=True))
-        return fmean(reached) if reached and not waiting else None
+        waiting = any(not curve.finished and curve.steps_to_half == inf for curve in curves)
+        return fmean(curve.steps_to_half for curve in curves) if curves and not waiting else None
 
     def steps_of(self, network: str, task: str) -> int:
         """How many a run of this kind has in all."""

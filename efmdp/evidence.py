@@ -4,6 +4,7 @@ Policies are joined by their SHA-256, so that a number is never taken for that o
 """
 
 from collections.abc import Iterable, Sequence
+from math import inf
 from pathlib import Path
 from statistics import fmean
 from typing import NamedTuple
@@ -48,6 +49,11 @@ class Curve(NamedTuple):
     steps: list[int]
     success: list[float]
     finished: bool
+
+    @property
+    def steps_to_half(self) -> float:
+        """Until half of the selection episodes succeed: infinite if that did not happen."""
+        return next((step for step, value in zip(self.steps, self.success, strict=True) if value >= 0.5), inf)
 
 
 class Evidence:

@@ -7,6 +7,7 @@ import base64
 import html
 import time
 from collections.abc import Sequence
+from math import inf
 from pathlib import Path
 from string import Template
 from typing import NamedTuple
@@ -14,7 +15,7 @@ from typing import NamedTuple
 from efmdp import diagrams, figures, gallery
 from efmdp.claims import CLAIMS, Claim, Finding, Measured
 from efmdp.entities import UserError
-from efmdp.evidence import STUDIES, Evidence, Point, over_seeds
+from efmdp.evidence import STUDIES, Curve, Evidence, Point, over_seeds
 from efmdp.experiments import Experiment
 from efmdp.figures import LABELS, ORACLE
 from efmdp.films import Film, films_of
@@ -212,8 +213,13 @@ def _costs_as_markdown(runs: Sequence[Row]) -> str:
     body = []
     for kind, here in grouped(runs, *shared).items():
         cells = [[row[name] for row in here] for name in own]
-        body.append([*kind, *(", ".join(cell if len(set(cell)) > 1 else cell[:1]) for cell in cells)])
+        body.append([*kind, *map(_once_if_alike, cells)])
     return _markdown_table((*shared, *own), body)
+
+
+def _once_if_alike(cells: Sequence[str]) -> str:
+    """Those of all seeds, one after the other where they differ."""
+    return ", ".join(cells if len(set(cells)) > 1 else cells[:1])
 
 
 def _markdown_table(head: Sequence[str], body: Sequence[Sequence[str]]) -> str:
@@ -296,7 +302,26 @@ def _numbers(experiment: Experiment, evidence: Evidence) -> list[Numbers]:
     """One table for each way of testing."""
     points, oracle = evidence.points(experiment), evidence.oracle(experiment)
     by_study = {study: [point for point in points if point.study == study] for study in STUDIES}
-    return [_table(study, here, oracle) for study, here in by_study.items() if here]
+    tables = [_table(study, here, oracle) for study, here in by_study.items() if here]
+    curves = evidence.learning_curves(experiment) if experiment.name == "learning" else []
+    return [*tables, _speeds(curves)] if curves else tables
+
+
+def _speeds(curves: Sequence[Curve]) -> Numbers:
+    """Thousands of steps until half of the selection episodes succeed: lines are tasks, columns networks."""
+    networks = [network for network in LABELS if any(curve.network == network for curve in curves)]
+    body = []
+    for task in dict.fromkeys(curve.task for curve in curves):
+        mine = [[c for c in curves if (c.network, c.task) == (network, task)] for network in networks]
+        body.append([task, *(_once_if_alike([_speed(curve) for curve in cell]) for cell in mine)])
+    head = ["thousands of steps to 50 %", *(LABELS[network] for network in networks)]
+    return Numbers("how soon half of the selection episodes succeed, seed after seed", head, body, words=1)
+
+
+def _speed(curve: Curve) -> str:
+    if curve.steps_to_half < inf:
+        return f"{curve.steps_to_half / 1000:.0f}"
+    return f"more than {curve.steps[-1] / 1000:.0f}{'' if curve.finished else ' (not finished)'}"
 
 
 def _table(study: str, points: Sequence[Point], oracle: dict[tuple[str, str, str], Rate]) -> Numbers:

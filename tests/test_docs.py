@@ -173,6 +173,9 @@ def test_results_are_those_of_the_tables() -> None:
         quoted = re.findall(successes_or_costs, shown, re.MULTILINE)
         assert quoted
         assert set(quoted) <= set(numbers.splitlines())
+    assert tables("docs/results.md", "thousands of steps to 50 %") == tables(
+        "results/numbers.md", "thousands of steps to 50 %"
+    )
     measured = [line for line in claims.splitlines() if " |  | " not in line]
     assert measured[2:]
     assert "\n".join(measured) in shown

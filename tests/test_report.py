@@ -276,6 +276,20 @@ def test_what_runs_took_has_a_line_for_each_kind_and_seeds_that_differ_one_by_on
     assert "| 1-Push | self-attention | fast | 1 | 0 | 1 | 1 | 1 |" in lines
 
 
+def test_how_soon_half_succeed_says_where_that_did_not_happen(everything: list[Experiment]) -> None:
+    results = Path("results")
+    tables_of(everything, as_the_paper_says, results, paper=True)
+    late = {"run": "2-Push-deep-set-fast-no-curriculum-1"}
+    alter(results / "curves.csv", late, {"steps": "640000"})
+    for never in ("2-Push-mlp-2-fast-no-curriculum-0", "2-Push-mlp-2-fast-no-curriculum-1"):
+        alter(results / "curves.csv", {"run": never}, {"steps": "768000", "success_once": "0.49"})
+    alter(results / "runs.csv", {"run": "2-Push-mlp-2-fast-no-curriculum-1"}, {"finished": "False"})
+    lines = numbers_as_markdown(everything[:1], Evidence(results)).splitlines()
+    assert "| thousands of steps to 50 % | MLP | Deep Sets | Self-Attention |" in lines
+    (line,) = (line for line in lines if line.startswith("| 2-Push | more than 768, more than 768 (not finished) | "))
+    assert re.fullmatch(r".* \| \d+, 640 \| \d+ \|", line)  # seeds that agree are one number
+
+
 def test_a_seed_that_is_missing_is_named_with_how_far_it_got(everything: list[Experiment]) -> None:
     results = Path("results")
     tables_of(everything, as_the_paper_says, results, paper=True)
