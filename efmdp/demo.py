@@ -27,9 +27,10 @@ TASK, HARDEST = "3-Switch", "6-Switch"
 TITLE = "Trained on 3 switches, tested on 1 to 6"
 INTRODUCTION = (
     "A robot flips switches to their wanted sides. Two policies were trained on three switches, after a first stage "
-    "with a single one, by the same recipe and for about as many minutes: Deep Sets takes the switches as a set, the "
-    "MLP as a list with six places. Then both met other numbers of switches, without any more training. One seed each; "
-    "intervals are over episodes. The oracle, a script here, flips one switch after the other."
+    "with a single one, by the same recipe and for about as many minutes: Deep Sets takes the switches as a set, and "
+    "at times some of them for the whole; the MLP takes them as a list with six places. Then both met other numbers of "
+    "switches, without any more training. One seed each; intervals are over episodes. The oracle, a script here, flips "
+    "one switch after the other."
 )
 
 

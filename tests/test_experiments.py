@@ -90,7 +90,9 @@ def test_stitching_has_both_ways_of_joint_training() -> None:
 def test_only_what_is_asked_for() -> None:
     (imitation,) = chosen(experiments("fast", range(2)), ["imitation"], ["3-Push"], ["mlp"], [1000, 5000])
     assert [(run.task, run.network, run.recipe, run.seed) for run in runs(imitation)] == [
-        ("3-Push", "mlp", f"bc-{demos}-of-3-Push-deep-set-fast-0", seed) for seed in range(2) for demos in (1000, 5000)
+        ("3-Push", "mlp", f"bc-{demos}-of-3-Push-deep-set-fast-no-curriculum-0", seed)
+        for seed in range(2)
+        for demos in (1000, 5000)
     ]
     switches = chosen(experiments("fast", range(1)), [], ["3-Switch"])
     assert {test.of.task for experiment in switches for test in experiment.tests} == {"3-Switch"}
