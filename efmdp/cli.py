@@ -14,7 +14,7 @@ from rich.table import Table
 
 from efmdp import zoo
 from efmdp.cli_evaluate import STUDIES, evaluate_command
-from efmdp.cli_options import TaskOptions, check_minutes, check_seed, is_oracle, load_for, oracle_for
+from efmdp.cli_options import TaskOptions, check_seed, is_oracle, load_for, oracle_for
 from efmdp.cli_reproduce import report_command, reproduce_command
 from efmdp.cli_train import collect_command, export_minari_command, train_command
 from efmdp.cli_zoo import zoo_command
@@ -124,20 +124,18 @@ def tasks_command() -> int:
     return 0
 
 
-def demo_command(out: Path = Path("runs/demo"), minutes: float = 4, episodes: int = 100) -> int:
+def demo_command(out: Path = Path("runs/demo"), episodes: int = 100) -> int:
     """Train Deep Sets and an MLP on 3 switches, test both on 1 to 6, and write a page with a picture and a film.
 
     Args:
         out: where everything goes. Stopped and repeated, it goes on; what is trained already is not trained again.
-        minutes: how long each of the two is trained.
         episodes: how many test episodes for each number of switches.
     """
-    check_minutes(minutes)
     if episodes < 1:
         raise UserError(f"--episodes is {episodes}: play at least one")
     from efmdp.demo import demo_runs, run_demo  # torch takes seconds to import
 
-    run_demo(demo_runs(out), out, minutes, episodes)
+    run_demo(demo_runs(out), out, episodes)
     return 0
 
 

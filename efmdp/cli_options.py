@@ -1,6 +1,5 @@
 """What several commands ask for and check."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -76,8 +75,3 @@ def oracle_for(task: str | None, sources: Sequence[str], options: PhysicsOptions
 def check_seed(seed: int) -> None:
     if not 0 <= seed < 2**32:  # beyond that NumPy would mix it up with a seed of another stream
         raise UserError(f"--seed is {seed}: choose 0 or more, below 2^32")
-
-
-def check_minutes(minutes: float) -> None:
-    if not 0 < minutes < math.inf:
-        raise UserError(f"--minutes is {minutes:g}: choose a number above 0")

@@ -90,7 +90,7 @@ def reproduce_command(
 def _missing(tests: "Sequence[Evaluating]") -> "list[Step]":
     """What is left to do for these tests, after all finished runs are in the tables, whoever trained them."""
     from efmdp.evidence import Evidence, steps_left
-    from efmdp.experiments import RESULTS, Cloning, Training, in_order, is_hindered
+    from efmdp.experiments import RESULTS, Cloning, Training, check_unhindered, in_order
     from efmdp.records import record
 
     runs = [step for step in in_order(tests) if isinstance(step, Training | Cloning)]
@@ -99,27 +99,27 @@ def _missing(tests: "Sequence[Evaluating]") -> "list[Step]":
         record(unknown, RESULTS)
         evidence = Evidence(RESULTS)
     missing = steps_left(tests, evidence)
-    hindered = [str(run.folder) for run in missing if isinstance(run, Training | Cloning) and is_hindered(run)]
-    if hindered:
-        raise UserError(f"{', '.join(hindered)}: trained with other settings than those of today; move it away")
+    check_unhindered(missing)
     return missing
 
 
 def _do(everything: "list[Step]", missing: "list[Step]", backend: "Backend", deadline: float) -> bool:
     """Do what is missing, and keep what the report needs of every run as soon as it is done; whether nothing failed."""
     from efmdp.experiments import RESULTS, Cloning, Training
-    from efmdp.launch import do, log_of
+    from efmdp.launch import do, lines_of, log_of
     from efmdp.records import record
 
     bars = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*bars, console=console, disable=not console.is_terminal) as progress:
         bar = progress.add_task("", total=len(everything), completed=len(everything) - len(missing))
-        working: dict[str, None] = {}
+        working: dict[str, str] = {}
 
         def tell(told: "Told") -> None:
             step, name = told.step, told.step.name
-            if told.outcome == "started":
-                working[name] = None
+            if told.outcome in ("started", "working"):
+                *_, last = "", *lines_of(step)
+                success = last.rpartition(", ")[2]
+                working[name] = f"{name} ({success})" if success.startswith("success ") else name
             else:
                 working.pop(name, None)
                 progress.advance(bar)
@@ -131,7 +131,7 @@ def _do(everything: "list[Step]", missing: "list[Step]", backend: "Backend", dea
                 warn(f"{name} failed: see {log_of(step)}")
             elif told.outcome == "skipped":
                 warn(f"{name} skipped: something that it needs failed")
-            progress.update(bar, description=", ".join(working))
+            progress.update(bar, description=", ".join(working.values()))
 
         return do(missing, backend, deadline, tell)
 

@@ -1,6 +1,7 @@
 """efmdp train, collect and export-minari."""
 
 import hashlib
+import math
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -12,7 +13,7 @@ import rich.progress
 import tyro
 
 from efmdp import zoo
-from efmdp.cli_options import PhysicsOptions, check_minutes, check_seed, load_for
+from efmdp.cli_options import PhysicsOptions, check_seed, load_for
 from efmdp.discs import DiscEnv
 from efmdp.entities import EntityEnv, UserError
 from efmdp.progress import console, say, training_bar, warn
@@ -104,8 +105,8 @@ def train_command(
     ],
 ) -> int:
     """Train a policy, or go on with a run."""
-    if how.minutes is not None:
-        check_minutes(how.minutes)
+    if how.minutes is not None and not 0 < how.minutes < math.inf:
+        raise UserError(f"--minutes is {how.minutes:g}: choose a number above 0")
     if how.epochs is not None and how.epochs < 1:
         raise UserError(f"--epochs is {how.epochs}: choose 1 or more")
     if not isinstance(how, TrainResume):

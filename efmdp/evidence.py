@@ -57,10 +57,10 @@ class Curve(NamedTuple):
 
 
 class Evidence:
-    """The tables of a results folder. Unless told otherwise, only runs that are finished count."""
+    """The tables of a results folder. Only runs that are finished count."""
 
-    def __init__(self, results: Path, unfinished_too: bool = False) -> None:
-        self.results, self.unfinished_too = results, unfinished_too
+    def __init__(self, results: Path) -> None:
+        self.results = results
         self.runs = {row["run"]: row for row in read_table(results / "runs.csv", RUNS)}
         self.curves = grouped(read_table(results / "curves.csv", CURVES), "run")
         self.tables = {study: read_table(results / f"{study}.csv", FIELDS) for study in STUDIES}
@@ -72,7 +72,7 @@ class Evidence:
         self._by_policy = {study: grouped(rows, "sha256") for study, rows in self.tables.items()}
 
     def counts(self, run: Training | Cloning) -> bool:
-        return self.record_of(run) is not None and (self.unfinished_too or self._is_finished(run))
+        return self.record_of(run) is not None and self._is_finished(run)
 
     def record_of(self, run: Training | Cloning) -> Row | None:
         """The row of a run of that name, if it is what its recipe says today."""

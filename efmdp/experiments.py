@@ -333,9 +333,12 @@ class Evaluating:
         ]
 
 
-def is_hindered(run: Training | Cloning) -> bool:
-    """By a run of its name with other settings."""
-    return _stored_settings(run.folder) not in (None, run.settings)
+def check_unhindered(steps: "Iterable[Step]") -> None:
+    """No run of their names has other settings than theirs."""
+    runs = [step for step in steps if isinstance(step, Training | Cloning)]
+    hindered = [str(run.folder) for run in runs if _stored_settings(run.folder) not in (None, run.settings)]
+    if hindered:
+        raise UserError(f"{', '.join(hindered)}: trained with other settings than those of today; move it away")
 
 
 def _options(task: str, collisions: bool | None) -> dict[str, Any]:

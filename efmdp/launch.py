@@ -32,7 +32,7 @@ class Told(NamedTuple):
     """What became of a step, for whoever follows."""
 
     step: Step
-    outcome: str  # started, done, failed, or skipped as something that it needs failed
+    outcome: str  # started, working, done, failed, or skipped as something that it needs failed
     seconds: float = 0.0
 
 
@@ -72,6 +72,8 @@ def do(steps: Sequence[Step], backend: Backend, deadline: float, tell: Tell) -> 
                 if outcome == "failed":
                     broken.add(step)
                 tell(Told(step, outcome, seconds))
+            for step in working:
+                tell(Told(step, "working"))
             time.sleep(OLDEST_STATE)
     finally:
         backend.stop()
@@ -177,6 +179,12 @@ def available_cores() -> int:
 
 def log_of(step: Step) -> Path:
     return LOGS / f"{step.name}.log"
+
+
+def lines_of(step: Step) -> list[str]:
+    """What a step has said, and those of its name before it."""
+    log = log_of(step)
+    return log.read_text().splitlines() if log.exists() else []
 
 
 def _process(command: Sequence[str], log: Path, folder: str | None = None) -> "subprocess.Popen[bytes]":

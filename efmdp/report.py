@@ -136,12 +136,12 @@ def write_report(experiments: Sequence[Experiment], results: Path, where: Path, 
     return [f"{experiment.name}: {line}" for experiment in experiments for line in missing(experiment, evidence)]
 
 
-def take_in(experiments: Sequence[Experiment], results: Path, where: Path, unfinished_too: bool = False) -> Evidence:
+def take_in(experiments: Sequence[Experiment], results: Path, where: Path) -> Evidence:
     """What was measured of them, after their runs are written into the tables; the statistics go to `where`."""
     tests = [test for experiment in experiments for test in experiment.tests]
     for root in {test.of.folder.parent for test in tests}:
         record_all(root, results)
-    evidence = Evidence(results, unfinished_too)
+    evidence = Evidence(results)
     for study in STUDIES:
         own = [test for test in tests if test.study == study]
         rows = [row for test in own for row in (*evidence.rows(test), *evidence.oracle_rows(test))]

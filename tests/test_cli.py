@@ -84,7 +84,6 @@ def test_check_exits_non_zero_on_a_violation(user_folder: Path) -> None:
         (("check", "1-Push", "--seed", "-1"), "choose 0 or more, below 2^32"),
         (("check", "99999-Disc"), "unknown task"),
         (("demo", "--episodes", "0"), "play at least one"),
-        (("demo", "--minutes", "0"), "--minutes is 0: choose a number above 0"),
         (("train", "ddpg", "--task", "Stack", "--collisions", "False"), "Stack stacks: it needs the gripper"),
         (("train", "ddpg", "--task", "1-Push", "--decay", "slow"), "--decay belongs to --recipe paper"),
         (("train", "ddpg", "--task", "1-Push", "--recipe", "paper", "--no-curriculum"), "belongs to --recipe fast"),

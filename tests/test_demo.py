@@ -1,8 +1,11 @@
 import base64
 import csv
-import os
+import fcntl
+import json
 import signal
-from collections.abc import Iterator
+import subprocess
+import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,36 +14,9 @@ import imageio_ffmpeg
 import pytest
 
 from efmdp import films
-from efmdp.ddpg import DDPGConfig
-from efmdp.demo import conclusion, demo_runs, run_demo, train
-from efmdp.entities import Objective, UserError
-from efmdp.networks import NetworkConfig
-from efmdp.recipes import Stage, TrainConfig
-
-TINY = TrainConfig(
-    task="3-Switch",
-    network=NetworkConfig(width=16),
-    ddpg=DDPGConfig(),
-    objective=Objective("sparse", "sum"),
-    stages=(Stage("3-Switch", 2),),
-    recipe="test",
-    num_envs=2,
-    rounds_per_epoch=1,
-    updates_per_round=1,
-    batch_size=8,
-    replay_capacity=1000,
-    selection_episodes=2,
-    threads=1,
-)
-DISCS = replace(TINY, task="1-Disc", stages=(Stage("1-Disc", 3),))  # quick, for what is not about switches
-
-
-@pytest.fixture(scope="module", autouse=True)
-def no_tensorboard() -> Iterator[None]:
-    """It takes seconds to import."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("efmdp.ledger.Ledger._show_on_tensorboard", lambda *_: None)
-        yield
+from efmdp.demo import conclusion, demo_runs, run_demo
+from efmdp.entities import UserError
+from efmdp.runs import Run, as_stored
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +28,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
         patch.setattr(films, "WIDTH", 64)
         patch.setattr(films, "HEIGHT", 48)
         out = Path("runs") / "demo"
-        run_demo(demo_runs(out, "smoke"), out, minutes=1, episodes=4)
+        run_demo(demo_runs(out, "smoke"), out, episodes=4)
     return folder / "runs" / "demo"
 
 
@@ -85,7 +61,7 @@ def test_picture_film_and_page(finished: Path) -> None:
             success, low, high = (100 * float(row[name]) for name in ("success_once", "low", "high"))
             assert f"<td class=number>{success:.1f} % ({low:.1f} to {high:.1f}), 1 seed</td>" in page
     assert base64.b64encode(film.read_bytes()).decode() in page
-    assert "efmdp demo --out runs/demo --minutes 1 --episodes 4" in page
+    assert "efmdp demo --out runs/demo --episodes 4" in page
     assert "efmdp train ddpg --task 3-Switch --recipe smoke --network mlp --seed 0 --max-entities 6" in page
     assert 'class="claims"' not in page  # two runs of minutes decide nothing
     assert str(finished.parents[1]) not in page
@@ -106,46 +82,67 @@ def test_again_nothing_is_trained_and_no_film_is_no_failure(
         film.unlink()
     trained = [out / name / file for name in NAMES.values() for file in ("metrics.csv", "policy-last.safetensors")]
     before = [path.read_bytes() for path in trained]
-    run_demo(demo_runs(out, "smoke"), out, minutes=1, episodes=2)
+    run_demo(demo_runs(out, "smoke"), out, episodes=2)
     assert [path.read_bytes() for path in trained] == before
     assert "<video" not in (out / "summary.html").read_text()
     assert capsys.readouterr().out.strip().endswith("summary.html")
 
 
-def test_minutes_are_for_all_calls_together(tmp_path: Path) -> None:
-    def epochs() -> int:
-        return len(rows(tmp_path / "metrics.csv"))
-
+def test_asked_to_stop_it_stops_and_goes_on_when_repeated(tmp_path: Path) -> None:
+    """The real demo and a real Ctrl-C, as soon as both are at work; each time they get a round further."""
+    command = [sys.executable, "-m", "efmdp.cli", "demo", "--out", "runs/demo"]
+    folders = [tmp_path / run.folder for run in demo_runs(Path("runs") / "demo")]
+    rounds = [0, 0]
     for _ in range(2):
-        train(DISCS, tmp_path, 1e-9)
-        assert epochs() == 1
-    train(DISCS, tmp_path, 1)
-    assert epochs() == 3
+        with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as demo:
+            while not all((folder / "config.json").exists() and is_held(folder) for folder in folders):
+                assert demo.poll() is None
+                time.sleep(0.1)
+            demo.send_signal(signal.SIGINT)
+            assert demo.wait(60) == 130
+            assert demo.stderr
+            assert demo.stderr.read() == "efmdp: stopped\n"
+        assert not any(is_held(folder) for folder in folders)
+        before, rounds = rounds, [Run(folder).newest_checkpoint()[1]["counters"]["round"] for folder in folders]
+        assert all(now > then for now, then in zip(rounds, before, strict=True))
 
 
-def test_asked_to_stop_it_stops_and_goes_on_when_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with monkeypatch.context() as patch:
-        patch.setattr("efmdp.train.Trainer.learn", lambda _: os.kill(os.getpid(), signal.SIGINT))
-        with pytest.raises(KeyboardInterrupt):
-            train(DISCS, tmp_path, 1)
-    assert len(rows(tmp_path / "metrics.csv")) == 1
-    train(DISCS, tmp_path, 1)
-    assert len(rows(tmp_path / "metrics.csv")) == 3
+def is_held(folder: Path) -> bool:
+    """By a process that trains there."""
+    with (folder / "lock").open() as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
 
 
-def test_too_slow_for_the_curriculum_it_goes_on_to_the_task(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    config = replace(DISCS, task="2-Disc", stages=(Stage("1-Disc", 2), Stage("2-Disc", 2)))
-    train(config, tmp_path, 1e-9)
-    assert "not at 2-Disc after 1e-09 minutes, so one epoch more" in capsys.readouterr().out.replace("\n", " ")
-    assert [row["task"] for row in rows(tmp_path / "metrics.csv")] == ["1-Disc", "1-Disc", "2-Disc"]
-    train(config, tmp_path, 1e-9)
-    assert len(rows(tmp_path / "metrics.csv")) == 3
+def test_a_run_with_other_settings_is_not_touched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    out = Path("runs") / "demo"
+    sets, mlp = demo_runs(out, "smoke")
+    stored = {"config": as_stored(replace(sets.config, batch_size=3))}
+    sets.folder.mkdir(parents=True)
+    (sets.folder / "config.json").write_text(json.dumps(stored))
+    with pytest.raises(UserError, match="deep-set-smoke-0: trained with other settings than those of today; move it"):
+        run_demo([sets, mlp], out, episodes=2)
+    assert not mlp.folder.exists()
+
+
+def test_a_failed_training_says_where_it_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    out = Path("runs") / "demo"
+    sets, _ = demo_runs(out, "smoke")
+    (sets.folder / "lock").mkdir(parents=True)  # a folder where a file has to be
+    with pytest.raises(UserError, match=r"the training failed: see runs/logs/3-Switch-deep-set-smoke-0\.log"):
+        run_demo([sets], out, episodes=2)
+    assert "efmdp: " in Path("runs/logs/3-Switch-deep-set-smoke-0.log").read_text()
 
 
 def test_matplotlib_is_missed_before_the_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(UserError, match=r"pip install 'efmdp\[plots\]'"):
-        run_demo(demo_runs(tmp_path, "smoke"), tmp_path, minutes=1, episodes=2)
+        run_demo(demo_runs(tmp_path, "smoke"), tmp_path, episodes=2)
     assert list(tmp_path.iterdir()) == []
 
 
