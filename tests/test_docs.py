@@ -162,15 +162,16 @@ def test_epochs_of_the_fast_recipe() -> None:
 
 
 def test_results_are_those_of_the_tables() -> None:
-    """Numbers over seeds and costs in the text are lines of numbers.md, which is what the tables beside it give. So are
-    claims, and none that was measured is left out."""
+    """Numbers over seeds and costs in the text are lines of numbers.md, which is what the tables beside it give; so are
+    those of the README. Of the claims none that was measured is left out."""
     shown = (ROOT / "docs" / "results.md").read_text()
     wanted, evidence = experiments("fast", range(5), 500), Evidence(ROOT / "results")
     numbers, claims = numbers_as_markdown(wanted, evidence), claims_as_markdown(judged(wanted, evidence), "")
     assert (ROOT / "results" / "numbers.md").read_text() == numbers, "efmdp report"
     assert (ROOT / "results" / "claims.md").read_text() == claims, "efmdp report"
-    for successes_or_costs in (r"^\|.*\d seeds? \|.*$", r"^\|.* \| \d+ \| \d+\.\d[\d., ]* \|$"):
-        quoted = re.findall(successes_or_costs, shown, re.MULTILINE)
+    successes, costs = r"^\|.*\d seeds? \|.*$", r"^\|.* \| \d+ \| \d+\.\d[\d., ]* \|$"
+    for page, quotes in ((shown, successes), (shown, costs), ((ROOT / "README.md").read_text(), successes)):
+        quoted = re.findall(quotes, page, re.MULTILINE)
         assert quoted
         assert set(quoted) <= set(numbers.splitlines())
     assert tables("docs/results.md", "thousands of steps to 50 %") == tables(
