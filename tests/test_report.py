@@ -338,6 +338,28 @@ def test_a_run_that_is_not_finished_decides_nothing(everything: list[Experiment]
     assert verdicts(everything, "learning")[faster] == "not enough data"
 
 
+@pytest.mark.parametrize(
+    ("left_out", "deep_sets", "verdict"),
+    [
+        ("self-attention", "0.9", "holds"),
+        ("self-attention", "0.2", "not enough data"),  # it may be Self-Attention that learns
+        (None, "0.2", "holds"),
+        ("mlp", "0.9", "not enough data"),
+    ],
+)
+def test_one_set_network_that_learns_three_cubes_is_enough(
+    everything: list[Experiment], left_out: str | None, deep_sets: str, verdict: str
+) -> None:
+    results = Path("results")
+    tables_of(everything, as_the_paper_says, results, paper=True)
+    alter(results / "learning.csv", {"network": "deep-set", "trained_on": "3-Push"}, {"success_once": deep_sets})
+    with (results / "learning.csv").open(newline="") as file:
+        rows = [row for row in csv.DictReader(file) if (row["network"], row["task"]) != (left_out, "3-Push")]
+    write_table(results / "learning.csv", rows)
+    says = "3-Push: only Deep Sets and Self-Attention get off the ground"
+    assert verdicts(everything, "learning")[says] == verdict
+
+
 def test_a_run_of_another_recipe_decides_nothing(everything: list[Experiment]) -> None:
     """One of the same name, from before the recipe was changed."""
     results = Path("results")
