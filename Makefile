@@ -17,7 +17,7 @@ setup: .venv/.stamp ## create .venv and install efmdp with pinned versions
 	@$(BIN)/pip install --disable-pip-version-check -e '.[plots,video,log,dev]' -c constraints.txt
 	@touch $@
 
-run: setup ## train on 3 switches, test on 1 to 6: runs/demo/summary.html (about 10 minutes on 2 cores)
+run: setup ## train on 3 switches, test on 1 to 6: runs/demo/summary.html (6 minutes on 2 cores)
 	$(BIN)/efmdp demo --out runs/demo
 
 test: setup ## lint, type check and the fast tests
