@@ -1,9 +1,9 @@
 """What each piece of the `fast` recipe buys: the recipe with one piece taken out, same seeds.
 
-python -m benchmarks.ablation [--task 1-Push] [--epochs 5] [--seeds 0 1] [--variants NAME ...] [--out OUT] trains every
-variant with every seed, one process and one thread each, as many at a time as there are cores. The runs are kept in
-runs/ablation, so that the same command goes on where it was stopped. It writes OUT.csv (one row an epoch) and OUT.png,
-and prints the success on the selection seeds after the last epoch and the time taken.
+python -m benchmarks.ablation [--task 1-Push] [--network deep-set] [--epochs 5] [--seeds 0 1] [--variants NAME ...]
+[--out OUT] trains every variant with every seed, one process and one thread each, as many at a time as there are cores.
+The runs are kept in runs/ablation, so that the same command goes on where it was stopped. It writes OUT.csv (one row an
+epoch) and OUT.png, and prints the success on the selection seeds after the last epoch and the time taken.
 """
 
 import argparse
@@ -16,6 +16,7 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import replace
 from pathlib import Path
 from statistics import mean
+from typing import get_args
 
 import matplotlib
 
@@ -26,6 +27,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 from efmdp.entities import Objective
+from efmdp.networks import Kind
 from efmdp.recipes import TrainConfig, fast, make_network
 from efmdp.runs import read_rows
 from efmdp.tables import write_table
@@ -55,13 +57,18 @@ def in_subsets(config: TrainConfig) -> TrainConfig:
     return replace(uncurricular(config), subsets=parse_task(config.task).entities > 1)
 
 
+def penalised(config: TrainConfig, weight: float) -> TrainConfig:
+    """With this penalty on large actions."""
+    return replace(config, ddpg=replace(config.ddpg, action_l2=weight))
+
+
 VARIANTS: dict[str, Change] = {
     "fast": lambda config: config,
     "no redraws": lambda config: replace(config, redraws=0),
     "episodes alike": lambda config: replace(config, by_movement=False),
     "no redraws, episodes alike": lambda config: replace(config, redraws=0, by_movement=False),
     "steady exploration": steady,
-    "action penalty 0.1": lambda config: replace(config, ddpg=replace(config.ddpg, action_l2=0.1)),
+    "action penalty 0.1": lambda config: penalised(config, 0.1),
     "targets as in the paper": lambda config: replace(
         config, ddpg=replace(config.ddpg, target_keep=0.95, target_every=40)
     ),
@@ -69,29 +76,31 @@ VARIANTS: dict[str, Change] = {
     "averaged rewards": averaged,
     "no curriculum": uncurricular,
     "subsets, no curriculum": in_subsets,
+    "subsets, no curriculum, action penalty 3": lambda config: penalised(in_subsets(config), 3),
 }
 RUNS = Path("runs/ablation")
 
 
-def recipe(task: str, seed: int) -> TrainConfig:
-    return replace(fast(task, make_network("deep-set", parse_task(task).entities), seed), threads=1)
+def recipe(task: str, network: Kind, seed: int) -> TrainConfig:
+    return replace(fast(task, make_network(network, parse_task(task).entities), seed), threads=1)
 
 
-def different(task: str) -> list[str]:
+def different(task: str, network: Kind) -> list[str]:
     """The variants that change something for this task."""
-    plain = recipe(task, 0)
+    plain = recipe(task, network, 0)
     return [name for name, change in VARIANTS.items() if name == "fast" or change(plain) != plain]
 
 
-def run(variant: str, task: str, seed: int, epochs: int | None) -> list[dict[str, str]]:
+def run(variant: str, task: str, network: Kind, seed: int, epochs: int | None) -> list[dict[str, str]]:
     """Train one variant; its metrics and timings, one row an epoch."""
-    config = recipe(task, seed)
-    out = RUNS / f"{task}-{variant.replace(',', '').replace(' ', '-')}-{seed}"
+    config = recipe(task, network, seed)
+    out = RUNS / f"{task}-{network}-{variant.replace(',', '').replace(' ', '-')}-{seed}"
     train_ddpg(VARIANTS[variant](config), out, epochs)
     rows = list(zip(read_rows(out / "metrics.csv"), read_rows(out / "timings.csv"), strict=True))[:epochs]
     return [
         {
             "task": task,
+            "network": network,
             "variant": variant,
             "seed": str(seed),
             "trained_on": row["task"],
@@ -122,15 +131,16 @@ def draw(rows: list[dict[str, str]], path: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--task", default="1-Push")
+    parser.add_argument("--network", default="deep-set", choices=get_args(Kind))
     parser.add_argument("--epochs", type=int, help="at most so many; as many as the recipe says if not given")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1])
     parser.add_argument("--variants", nargs="+", choices=VARIANTS, metavar="NAME", help="all that differ if not given")
     parser.add_argument("--out", type=Path, help="results/ablation-TASK if not given")
     args = parser.parse_args()
     out = args.out or Path(f"results/ablation-{args.task}")
-    variants = args.variants or different(args.task)
+    variants = args.variants or different(args.task, args.network)
     os.environ["OMP_NUM_THREADS"] = "1"
-    jobs = [(variant, args.task, seed, args.epochs) for seed in args.seeds for variant in variants]
+    jobs = [(variant, args.task, args.network, seed, args.epochs) for seed in args.seeds for variant in variants]
     rows: list[dict[str, str]] = []
     spawn = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(os.cpu_count(), spawn) as pool, Progress(console=Console(stderr=True)) as progress:
@@ -148,7 +158,7 @@ def main() -> None:
     own = [row for row in rows if row["trained_on"] == args.task]
     last = list({(row["variant"], row["seed"]): row for row in own}.values())
     seeds = [f"success, seed {seed}" for seed in args.seeds]
-    table = Table("variant", *seeds, "steps", "seconds", title=args.task)
+    table = Table("variant", *seeds, "steps", "seconds", title=f"{args.task}, {args.network}")
     summary = {}
     for variant in variants:
         mine = [row for row in last if row["variant"] == variant]
@@ -157,7 +167,8 @@ def main() -> None:
         success = [float(row["success_once"]) for row in mine]
         summary[variant] = {"success": success, "steps": steps, "seconds": seconds}
     Console().print(table)
-    print(json.dumps({"benchmark": "ablation", "task": args.task, "epochs": args.epochs, "variants": summary}))
+    settings = {name: getattr(args, name) for name in ("task", "network", "epochs")}
+    print(json.dumps({"benchmark": "ablation", **settings, "variants": summary}))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""How policies of cubes fail: by standing still?
+"""How policies of cubes fail: by standing still, or by leaving the cubes?
 
 python -m benchmarks.standstill RUN... [--episodes 100] [--out OUT.json] has the scripted controller and then the last
 policy of each run (a folder, a policy file or zoo:NAME) play the same selection episodes of the task that the first was
@@ -7,6 +7,8 @@ trained on. It prints a table, then one JSON line:
 success             in %
 standing still      of the failed episodes, those whose actions in their last third are on average below 0.2 of 1, in %
 halfway down        of the steps before success, those with the hand between the heights of travelling and of pushing
+away                of the steps before success, those with the hand more than 30 cm away from every cube
+untouched           the episodes in which no cube moved by a centimetre
 """
 
 import argparse
@@ -27,6 +29,7 @@ from efmdp.scripted import PUSH_HEIGHT, SCRIPTED, TRAVEL_HEIGHT, Scripted
 
 STILL = 0.2
 MARGIN = 0.02  # metres: this near to a height, the hand is at it
+AWAY, MOVED = 0.3, 0.01  # metres
 
 
 def measure(env: EntityEnv, policy: Policy, seed: int) -> dict[str, float]:
@@ -35,15 +38,20 @@ def measure(env: EntityEnv, policy: Policy, seed: int) -> dict[str, float]:
     size = np.linalg.norm(episodes.actions[..., :3], axis=-1)  # (B, T) of what moves the hand
     last = size[:, -size.shape[1] // 3 :].mean(1)
     failed = ~flags.success_once
-    goals = np.broadcast_to(episodes.goals[:, None], (*episodes.entities.shape[:3], episodes.goals.shape[-1]))
-    success = env.success(env.achieved(episodes.entities), goals)  # (B, T + 1)
+    cubes = env.achieved(episodes.entities)  # (B, T + 1, N, 3)
+    goals = np.broadcast_to(episodes.goals[:, None], cubes.shape)
+    success = env.success(cubes, goals)  # (B, T + 1)
     before = ~np.logical_or.accumulate(success, axis=1)
     height = episodes.agent[..., 2]
     halfway = (height > PUSH_HEIGHT + MARGIN) & (height < TRAVEL_HEIGHT - MARGIN)
+    nearest = np.linalg.norm(cubes - episodes.agent[:, :, None, :3], axis=-1).min(2)  # (B, T + 1)
+    moved = np.linalg.norm(cubes - cubes[:, :1], axis=-1).max((1, 2)) > MOVED  # (B,)
     return {
         "success": _percent(flags.success_once),
         "standing still": _percent(last[failed] < STILL),
         "halfway down": _percent(halfway[before]),
+        "away": _percent(nearest[before] > AWAY),
+        "untouched": _percent(~moved),
     }
 
 

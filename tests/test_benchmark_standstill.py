@@ -1,4 +1,4 @@
-"""A hand that does nothing stands still, the scripted controller does not."""
+"""A hand that does nothing stands still, one that always goes on leaves the cubes, the scripted controller neither."""
 
 import json
 import sys
@@ -24,6 +24,11 @@ class Clumsy(Scripted):
         return np.tile([1.0, 0.0, 0.0, 0.0], (len(obs.agent), 1))
 
 
+class Lost(Scripted):
+    def act(self, obs: EntityObs) -> Array:
+        return np.tile([0.0, 0.0, 1.0, 0.0], (len(obs.agent), 1))
+
+
 def test_who_stands_still() -> None:
     env = make_env("1-Push", 4)
     well, lazy, clumsy = (standstill.measure(env, policy(4), seed=0) for policy in (Scripted, Lazy, Clumsy))
@@ -31,6 +36,14 @@ def test_who_stands_still() -> None:
     assert (lazy["standing still"], clumsy["standing still"]) == (100.0, 0.0)
     assert 0 < well["halfway down"] < 50
     assert lazy["halfway down"] == 0.0  # it stays where it travels
+
+
+def test_who_leaves_the_cubes() -> None:
+    env = make_env("2-Push", 4)
+    well, lazy, lost = (standstill.measure(env, policy(4), seed=0) for policy in (Scripted, Lazy, Lost))
+    assert (well["untouched"], lazy["untouched"], lost["untouched"]) == (0.0, 100.0, 100.0)
+    assert (well["away"], lazy["away"]) == (0.0, 0.0)
+    assert 20 < lost["away"] < 100
 
 
 def test_table_and_file(
