@@ -130,6 +130,7 @@ PAPER_DECAY_TO = 0.01
 FAST_EPOCHS = {"1-Push": 10, "2-Push": 15, "3-Push": 22, "1-Switch": 6, "2-Switch": 5, "3-Switch": 5}
 FROM_SCRATCH_EPOCHS = {"2-Push": 25, "3-Push": 40, "2-Switch": 6, "3-Switch": 8}
 MLP_FROM_SCRATCH_EPOCHS = {"2-Switch": 16, "3-Switch": 16}  # enough to see whether it is 4 times slower
+ATTENTION_FROM_SCRATCH_EPOCHS = {"2-Push": 40}
 OTHER_EPOCHS = 60
 
 
@@ -194,15 +195,17 @@ def learning_rate(network: NetworkConfig, attention: float = 1e-4) -> float:
 def fast(task: str, network: NetworkConfig, seed: int, curriculum: bool = True) -> TrainConfig:
     """Ours, for two cores: see docs/fast-recipe.md for what each piece buys."""
     parsed, stages = parse_task(task), tuple(_fast_stages(task, network, curriculum))
-    there_is_one = len(tuple(_fast_stages(task, network, curriculum=True))) > 1
-    stacks = any(scene.stacks for scene in parsed.scenes)
+    from_scratch = not curriculum and len(tuple(_fast_stages(task, network, curriculum=True))) > 1
+    cubes, stacks = parsed.scenes[0].pushes, any(scene.stacks for scene in parsed.scenes)
+    strays = from_scratch and cubes and network.kind == "self-attention"  # its hand leaves the cubes
+    ddpg = DDPGConfig(learning_rate=learning_rate(network, attention=3e-4), actor_every=2)
     return TrainConfig(
         task=task,
         network=network,
-        ddpg=DDPGConfig(learning_rate=learning_rate(network, attention=3e-4), actor_every=2),
+        ddpg=replace(ddpg, action_l2=3.0) if strays else ddpg,
         objective=Objective("sparse", "sum"),
         stages=stages,
-        recipe="fast" if curriculum or not there_is_one else "fast-no-curriculum",
+        recipe="fast-no-curriculum" if from_scratch else "fast",
         seed=seed,
         subsets=network.kind != "mlp" and parsed.entities > 1 and not stacks,  # what is hidden must carry nothing
     )
@@ -220,8 +223,8 @@ def _fast_stages(task: str, network: NetworkConfig, curriculum: bool) -> Iterato
     """A task of one kind of entity begins with one of them, and three cubes and more pass through two."""
     explore = Exploration(0.2, 0.3, decay_with_success=0.8)
     scene, *others = parse_task(task).scenes
-    from_scratch = FROM_SCRATCH_EPOCHS | (MLP_FROM_SCRATCH_EPOCHS if network.kind == "mlp" else {})
-    epochs = FAST_EPOCHS if curriculum else FAST_EPOCHS | from_scratch
+    own = {"mlp": MLP_FROM_SCRATCH_EPOCHS, "self-attention": ATTENTION_FROM_SCRATCH_EPOCHS}.get(network.kind, {})
+    epochs = FAST_EPOCHS if curriculum else FAST_EPOCHS | FROM_SCRATCH_EPOCHS | own
     pushes, switches = scene.pushes, scene.switches
     alone = not others and not scene.stacks and not (pushes and switches)
     if curriculum and alone and pushes + switches > 1:

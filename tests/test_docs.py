@@ -143,7 +143,7 @@ def test_tasks_of_the_paper_recipe() -> None:
 def test_epochs_of_the_fast_recipe() -> None:
     def row(task: str, called: str) -> list[str]:
         *before, own = fast(task, NetworkConfig(), 0).stages
-        networks = (NetworkConfig(), NetworkConfig("mlp", max_entities=6))
+        networks = (NetworkConfig(), NetworkConfig("self-attention"), NetworkConfig("mlp", max_entities=6))
         alone = [fast(task, network, 0, curriculum=False).epochs for network in networks]
         stages = ", ".join(f"{stage.task} {stage.epochs}" for stage in before)
         return [called, stages or "none", str(own.epochs), *map(str, alone)]

@@ -104,6 +104,17 @@ def test_learning_rates(kind: Kind, rate: float, fast_rate: float) -> None:
     assert fast("3-Push", network, 0).ddpg.learning_rate == fast_rate
 
 
+def test_stronger_action_penalty() -> None:
+    """For Self-Attention from scratch on several cubes, and nothing else."""
+    attention = make_network("self-attention", 3)
+    for task in ("2-Push", "3-Push"):
+        assert fast(task, attention, 0, curriculum=False).ddpg.action_l2 == 3
+        assert fast(task, attention, 0).ddpg.action_l2 == 1
+        assert fast(task, DEEP_SET, 0, curriculum=False).ddpg.action_l2 == 1
+    for task in ("1-Push", "3-Switch", "2-Switch+2-Push", "2-Switch|2-Push", "2-Push|Stack", "Push+Stack"):
+        assert fast(task, attention, 0, curriculum=False).ddpg.action_l2 == 1
+
+
 def test_paper_architectures() -> None:
     network = make_network("self-attention", 3)
     assert (network.width, network.feedforward, network.heads, network.blocks) == (256, 256, 4, 2)
