@@ -75,8 +75,8 @@ VARIANTS: dict[str, Change] = {
     "actor at every update": lambda config: replace(config, ddpg=replace(config.ddpg, actor_every=1)),
     "averaged rewards": averaged,
     "no curriculum": uncurricular,
+    "no curriculum, action penalty 3": lambda config: penalised(uncurricular(config), 3),
     "subsets, no curriculum": in_subsets,
-    "subsets, no curriculum, action penalty 3": lambda config: penalised(in_subsets(config), 3),
 }
 RUNS = Path("runs/ablation")
 
