@@ -62,6 +62,13 @@ def penalised(config: TrainConfig, weight: float) -> TrainConfig:
     return replace(config, ddpg=replace(config.ddpg, action_l2=weight))
 
 
+def lengthened(config: TrainConfig, epochs: int) -> TrainConfig:
+    """The last stage lasts until there are so many, if the stages together have fewer."""
+    *before, last = config.stages
+    more = max(0, epochs - config.epochs)
+    return replace(config, stages=(*before, replace(last, epochs=last.epochs + more)))
+
+
 VARIANTS: dict[str, Change] = {
     "fast": lambda config: config,
     "no redraws": lambda config: replace(config, redraws=0),
@@ -93,9 +100,9 @@ def different(task: str, network: Kind) -> list[str]:
 
 def run(variant: str, task: str, network: Kind, seed: int, epochs: int | None) -> list[dict[str, str]]:
     """Train one variant; its metrics and timings, one row an epoch."""
-    config = recipe(task, network, seed)
+    config = lengthened(VARIANTS[variant](recipe(task, network, seed)), epochs or 0)
     out = RUNS / f"{task}-{network}-{variant.replace(',', '').replace(' ', '-')}-{seed}"
-    train_ddpg(VARIANTS[variant](config), out, epochs)
+    train_ddpg(config, out, epochs)
     rows = list(zip(read_rows(out / "metrics.csv"), read_rows(out / "timings.csv"), strict=True))[:epochs]
     return [
         {
@@ -132,7 +139,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--task", default="1-Push")
     parser.add_argument("--network", default="deep-set", choices=get_args(Kind))
-    parser.add_argument("--epochs", type=int, help="at most so many; as many as the recipe says if not given")
+    parser.add_argument("--epochs", type=int, help="so many, also beyond the recipe's (default: the recipe's)")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1])
     parser.add_argument("--variants", nargs="+", choices=VARIANTS, metavar="NAME", help="all that differ if not given")
     parser.add_argument("--out", type=Path, help="results/ablation-TASK if not given")

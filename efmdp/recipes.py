@@ -196,8 +196,8 @@ def fast(task: str, network: NetworkConfig, seed: int, curriculum: bool = True) 
     """Ours, for two cores: see docs/fast-recipe.md for what each piece buys."""
     parsed, stages = parse_task(task), tuple(_fast_stages(task, network, curriculum))
     from_scratch = not curriculum and len(tuple(_fast_stages(task, network, curriculum=True))) > 1
-    cubes, stacks = parsed.scenes[0].pushes, any(scene.stacks for scene in parsed.scenes)
-    strays = from_scratch and cubes and network.kind == "self-attention"  # its hand leaves the cubes
+    cubes, stacks = any(scene.cubes for scene in parsed.scenes), any(scene.stacks for scene in parsed.scenes)
+    strays = len(stages) == 1 and cubes and network.kind == "self-attention"  # its hand leaves the cubes
     ddpg = DDPGConfig(learning_rate=learning_rate(network, attention=3e-4), actor_every=2)
     return TrainConfig(
         task=task,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchmarks.ablation import VARIANTS, different
+from benchmarks.ablation import VARIANTS, different, lengthened
 from efmdp.recipes import fast, make_network
 
 
@@ -28,3 +28,10 @@ def test_without_curriculum_there_is_one_stage() -> None:
     changed = VARIANTS["no curriculum"](config)
     assert [stage.task for stage in config.stages] == ["1-Push", "2-Push", "3-Push"]
     assert [stage.task for stage in changed.stages] == ["3-Push"]
+
+
+def test_more_epochs_than_the_recipe_has_go_to_the_task_itself() -> None:
+    config = fast("3-Switch", make_network("mlp", 3), seed=0)
+    assert [stage.epochs for stage in config.stages] == [4, 5]
+    assert [stage.epochs for stage in lengthened(config, 100).stages] == [4, 96]
+    assert lengthened(config, 5) == config
