@@ -1,9 +1,10 @@
 """What each piece of the `fast` recipe buys: the recipe with one piece taken out, same seeds.
 
-python -m benchmarks.ablation [--task 1-Push] [--network deep-set] [--epochs 5] [--seeds 0 1] [--variants NAME ...]
-[--out OUT] trains every variant with every seed, one process and one thread each, as many at a time as there are cores.
-The runs are kept in runs/ablation, so that the same command goes on where it was stopped. It writes OUT.csv (one row an
-epoch) and OUT.png, and prints the success on the selection seeds after the last epoch and the time taken.
+python -m benchmarks.ablation [--task 1-Push] [--network deep-set] [--max-entities N] [--epochs 5] [--seeds 0 1]
+[--variants NAME ...] [--out OUT] trains every variant with every seed, one process and one thread each, as many at a
+time as there are cores. The runs are kept in runs/ablation, so that the same command goes on where it was stopped. It
+writes OUT.csv (one row an epoch) and OUT.png, and prints the success on the selection seeds after the last epoch and
+the time taken.
 """
 
 import argparse
@@ -27,7 +28,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 from efmdp.entities import Objective
-from efmdp.networks import Kind
+from efmdp.networks import Kind, NetworkConfig
 from efmdp.recipes import TrainConfig, fast, make_network
 from efmdp.runs import read_rows
 from efmdp.tables import write_table
@@ -88,26 +89,26 @@ VARIANTS: dict[str, Change] = {
 RUNS = Path("runs/ablation")
 
 
-def recipe(task: str, network: Kind, seed: int) -> TrainConfig:
-    return replace(fast(task, make_network(network, parse_task(task).entities), seed), threads=1)
+def recipe(task: str, network: NetworkConfig, seed: int) -> TrainConfig:
+    return replace(fast(task, network, seed), threads=1)
 
 
-def different(task: str, network: Kind) -> list[str]:
+def different(task: str, network: NetworkConfig) -> list[str]:
     """The variants that change something for this task."""
     plain = recipe(task, network, 0)
     return [name for name, change in VARIANTS.items() if name == "fast" or change(plain) != plain]
 
 
-def run(variant: str, task: str, network: Kind, seed: int, epochs: int | None) -> list[dict[str, str]]:
+def run(variant: str, task: str, network: NetworkConfig, seed: int, epochs: int | None) -> list[dict[str, str]]:
     """Train one variant; its metrics and timings, one row an epoch."""
     config = lengthened(VARIANTS[variant](recipe(task, network, seed)), epochs or 0)
-    out = RUNS / f"{task}-{network}-{variant.replace(',', '').replace(' ', '-')}-{seed}"
+    out = RUNS / f"{task}-{network.name}-{variant.replace(',', '').replace(' ', '-')}-{seed}"
     train_ddpg(config, out, epochs)
     rows = list(zip(read_rows(out / "metrics.csv"), read_rows(out / "timings.csv"), strict=True))[:epochs]
     return [
         {
             "task": task,
-            "network": network,
+            "network": network.name,
             "variant": variant,
             "seed": str(seed),
             "trained_on": row["task"],
@@ -139,15 +140,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--task", default="1-Push")
     parser.add_argument("--network", default="deep-set", choices=get_args(Kind))
+    parser.add_argument("--max-entities", type=int, help="mlp: room for so many (default: the task's)")
     parser.add_argument("--epochs", type=int, help="so many, also beyond the recipe's (default: the recipe's)")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1])
     parser.add_argument("--variants", nargs="+", choices=VARIANTS, metavar="NAME", help="all that differ if not given")
     parser.add_argument("--out", type=Path, help="results/ablation-TASK if not given")
     args = parser.parse_args()
     out = args.out or Path(f"results/ablation-{args.task}")
-    variants = args.variants or different(args.task, args.network)
+    network = make_network(args.network, parse_task(args.task).entities, args.max_entities)
+    variants = args.variants or different(args.task, network)
     os.environ["OMP_NUM_THREADS"] = "1"
-    jobs = [(variant, args.task, args.network, seed, args.epochs) for seed in args.seeds for variant in variants]
+    jobs = [(variant, args.task, network, seed, args.epochs) for seed in args.seeds for variant in variants]
     rows: list[dict[str, str]] = []
     spawn = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(os.cpu_count(), spawn) as pool, Progress(console=Console(stderr=True)) as progress:
@@ -165,7 +168,7 @@ def main() -> None:
     own = [row for row in rows if row["trained_on"] == args.task]
     last = list({(row["variant"], row["seed"]): row for row in own}.values())
     seeds = [f"success, seed {seed}" for seed in args.seeds]
-    table = Table("variant", *seeds, "steps", "seconds", title=f"{args.task}, {args.network}")
+    table = Table("variant", *seeds, "steps", "seconds", title=f"{args.task}, {network.name}")
     summary = {}
     for variant in variants:
         mine = [row for row in last if row["variant"] == variant]
@@ -174,7 +177,7 @@ def main() -> None:
         success = [float(row["success_once"]) for row in mine]
         summary[variant] = {"success": success, "steps": steps, "seconds": seconds}
     Console().print(table)
-    settings = {name: getattr(args, name) for name in ("task", "network", "epochs")}
+    settings = {"task": args.task, "network": network.name, "epochs": args.epochs}
     print(json.dumps({"benchmark": "ablation", **settings, "variants": summary}))
 
 

@@ -15,8 +15,8 @@ def test_every_variant_changes_the_recipe(variant: str) -> None:
 
 
 def test_variants_that_are_the_same_on_one_entity_are_left_out() -> None:
-    assert different("3-Push", "deep-set") == list(VARIANTS)
-    assert set(VARIANTS) - set(different("1-Push", "deep-set")) == {
+    assert different("3-Push", make_network("deep-set", 3)) == list(VARIANTS)
+    assert set(VARIANTS) - set(different("1-Push", make_network("deep-set", 1))) == {
         "averaged rewards",
         "no curriculum",
         "subsets, no curriculum",
