@@ -53,11 +53,6 @@ def uncurricular(config: TrainConfig) -> TrainConfig:
     return replace(config, stages=(replace(config.stages[-1], epochs=config.epochs),))
 
 
-def in_subsets(config: TrainConfig) -> TrainConfig:
-    """The same from subsets of the entities, if there are several."""
-    return replace(uncurricular(config), subsets=parse_task(config.task).entities > 1)
-
-
 def penalised(config: TrainConfig, weight: float) -> TrainConfig:
     """With this penalty on large actions."""
     return replace(config, ddpg=replace(config.ddpg, action_l2=weight))
@@ -84,7 +79,7 @@ VARIANTS: dict[str, Change] = {
     "averaged rewards": averaged,
     "no curriculum": uncurricular,
     "no curriculum, action penalty 3": lambda config: penalised(uncurricular(config), 3),
-    "subsets, no curriculum": in_subsets,
+    "no subsets, no curriculum": lambda config: replace(uncurricular(config), subsets=False),
 }
 RUNS = Path("runs/ablation")
 

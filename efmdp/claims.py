@@ -7,7 +7,7 @@ intervals and the number of seeds stand beside them. There is no verdict while s
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import product
-from math import inf
+from math import floor, inf
 from statistics import fmean
 from typing import NamedTuple
 
@@ -154,7 +154,8 @@ def _sets_learn_faster(measured: Measured) -> Finding:
         bound = mlp == inf
         ratios.append((measured.steps_of("mlp", task) if bound else mlp) / fastest)
         open_ |= bound
-        shown.append(f"{task}: {'more than ' if bound else ''}{ratios[-1]:.1f} times")
+        times = f"more than {floor(10 * ratios[-1]) / 10}" if bound else f"{ratios[-1]:.1f}"
+        shown.append(f"{task}: {times} times")
     if not ratios:
         return NOTHING
     return Finding("; ".join(shown), True if max(ratios) > 4 else None if open_ else False)
@@ -193,7 +194,8 @@ def _deep_sets_learn_faster_than_attention(measured: Measured) -> Finding:
             continue
         faster += ours < theirs
         shown.append(f"{task}: {_thousands(ours)} and {_thousands(theirs)} steps")
-    return Finding("; ".join(shown), faster > len(shown) / 2) if shown else NOTHING
+    most, open_ = len(LEARNED) / 2, len(LEARNED) - len(shown)
+    return Finding("; ".join(shown), True if faster > most else False if faster + open_ <= most else None)
 
 
 def _thousands(steps: float) -> str:

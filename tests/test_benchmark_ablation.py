@@ -19,7 +19,7 @@ def test_variants_that_are_the_same_on_one_entity_are_left_out() -> None:
     assert set(VARIANTS) - set(different("1-Push", make_network("deep-set", 1))) == {
         "averaged rewards",
         "no curriculum",
-        "subsets, no curriculum",
+        "no subsets, no curriculum",
     }
 
 
