@@ -27,7 +27,7 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from efmdp.entities import Objective
+from efmdp.entities import Objective, UserError
 from efmdp.networks import Kind, NetworkConfig
 from efmdp.recipes import TrainConfig, fast, make_network
 from efmdp.runs import read_rows
@@ -142,7 +142,10 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="results/ablation-TASK if not given")
     args = parser.parse_args()
     out = args.out or Path(f"results/ablation-{args.task}")
-    network = make_network(args.network, parse_task(args.task).entities, args.max_entities)
+    try:
+        network = make_network(args.network, parse_task(args.task).entities, args.max_entities)
+    except UserError as error:
+        parser.error(str(error))
     variants = args.variants or different(args.task, network)
     os.environ["OMP_NUM_THREADS"] = "1"
     jobs = [(variant, args.task, network, seed, args.epochs) for seed in args.seeds for variant in variants]

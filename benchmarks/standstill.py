@@ -21,7 +21,7 @@ from rich.table import Table
 
 from efmdp.demos import record
 from efmdp.domains import make_env
-from efmdp.entities import Array, EntityEnv
+from efmdp.entities import Array, EntityEnv, UserError
 from efmdp.evaluate import SELECTION, load_policy, stream_seed
 from efmdp.rollout import Policy
 from efmdp.runs import versions
@@ -65,9 +65,13 @@ def main() -> None:
     parser.add_argument("--episodes", type=int, default=100)
     parser.add_argument("--out", type=Path, help="also write the JSON here")
     args = parser.parse_args()
-    task = load_policy(args.runs[0]).task
-    env = make_env(task, args.episodes)
-    policies: dict[str, Policy] = {SCRIPTED: Scripted(args.episodes)} | {run: load_policy(run) for run in args.runs}
+    try:
+        learned = {run: load_policy(run) for run in args.runs}
+        task = learned[args.runs[0]].task
+        env = make_env(task, args.episodes)
+    except UserError as error:
+        parser.error(str(error))
+    policies: dict[str, Policy] = {SCRIPTED: Scripted(args.episodes), **learned}
     measured = {name: measure(env, policy, stream_seed(0, SELECTION)) for name, policy in policies.items()}
     table = Table("policy", *measured[SCRIPTED], title=f"{task}, {args.episodes} episodes, in %")
     for name, numbers in measured.items():

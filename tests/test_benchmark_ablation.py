@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchmarks.ablation import VARIANTS, different, lengthened
+from benchmarks.ablation import VARIANTS, different, lengthened, main
 from efmdp.recipes import fast, make_network
 
 
@@ -35,3 +35,12 @@ def test_more_epochs_than_the_recipe_has_go_to_the_task_itself() -> None:
     assert [stage.epochs for stage in config.stages] == [4, 5]
     assert [stage.epochs for stage in lengthened(config, 100).stages] == [4, 96]
     assert lengthened(config, 5) == config
+
+
+def test_what_cannot_be_trained_is_refused_in_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["ablation", "--task", "3-Switch", "--network", "mlp", "--max-entities", "2"])
+    with pytest.raises(SystemExit, match="2"):
+        main()
+    assert capsys.readouterr().err.splitlines()[-1].endswith("an mlp with room for 2 cannot learn it")

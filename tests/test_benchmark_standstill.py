@@ -59,3 +59,12 @@ def test_table_and_file(
     assert stored == json.loads(capsys.readouterr().out.splitlines()[-1])
     assert stored["task"] == "1-Push"
     assert list(stored["measured"]) == ["scripted", str(run)]
+
+
+def test_a_run_that_is_not_there_is_refused_in_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["standstill", "nowhere"])
+    with pytest.raises(SystemExit, match="2"):
+        standstill.main()
+    assert "there is no policy at nowhere" in capsys.readouterr().err.splitlines()[-1]
