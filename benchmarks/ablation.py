@@ -90,9 +90,8 @@ def recipe(task: str, network: NetworkConfig, seed: int) -> TrainConfig:
 
 def different(task: str, network: NetworkConfig) -> list[str]:
     """The variants that change something for this task, and not the same."""
-    configs = {name: change(recipe(task, network, 0)) for name, change in VARIANTS.items()}
-    names = list(configs)
-    return [name for i, name in enumerate(names) if configs[name] not in [configs[other] for other in names[:i]]]
+    configs = [change(recipe(task, network, 0)) for change in VARIANTS.values()]
+    return [name for i, name in enumerate(VARIANTS) if configs.index(configs[i]) == i]
 
 
 def run(variant: str, task: str, network: NetworkConfig, seed: int, epochs: int | None) -> list[dict[str, str]]:
